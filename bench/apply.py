@@ -23,13 +23,13 @@ import pyarrow.parquet as pq
 
 import measure
 from measure import HERE, Row, say
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.config.settings import TargetSettings
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.targets.audit import MergeResult
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -164,9 +164,11 @@ def picked(root: str, limit: int) -> Side:
 
     def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
         nonlocal after
-        one = TaskBatch(TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto, counts=counts)
-        (done,) = target.merge_many([one])
-        if not isinstance(done, Audited):
+        one = ChangeBatch(
+            TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto, counts=counts
+        )
+        (done,) = target.merge([one])
+        if not isinstance(done, MergeResult):
             raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
         after = upto
         return done.outcome.plan

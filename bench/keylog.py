@@ -23,19 +23,19 @@ import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.plan import TableBatch
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.postgresql.target import PostgresTarget
-from tailrace.apply.targets.task_batch import TaskBatch
+from tailrace.apply.rules import RulesApplier
 from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
+from tailrace.targets.audit import MergeResult
+from tailrace.targets.base import Target
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.plans import TableBatch
+from tailrace.targets.postgresql.target import PostgresTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,7 +88,7 @@ def under_rules(
 def following(spark: SparkSession, target: Target, root: str, rules: Rules, log: str) -> Side:
     """What follows a task's changes into a target; the key log is `root`-log."""
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    applier = RulesApply(target, rules, root=root, task="t", keylog=keylog)
+    applier = RulesApplier(target, rules, root=root, task="t", keylog=keylog)
     reached = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
@@ -106,15 +106,15 @@ def in_place(root: str, mode: str, log: str) -> Side:
     none: Any = None  # no session
     target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task)
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
-    rules = RulesApply(target, Rules.of(mode), root=root, task="t", keylog=keylog)
+    rules = RulesApplier(target, Rules.of(mode), root=root, task="t", keylog=keylog)
     after = -1
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
         nonlocal after
-        one = TaskBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
+        one = ChangeBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
         ruled = None if (mode, log) == ("upsert", "off") else rules.prepared(one, 0)
-        (done,) = target.merge_many([ruled or one])
-        if not isinstance(done, Audited):
+        (done,) = target.merge([ruled or one])
+        if not isinstance(done, MergeResult):
             raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
         after = upto
         return done if ruled is None else rules.went(ruled, done)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from tailrace import formats
-from tailrace.apply.targets.postgresql.types import markdown as postgresql_types
 from tailrace.cli.exit_codes import markdown as exit_codes
 from tailrace.config.reference import reference
 from tailrace.engine.rule_docs import markdown as rules
@@ -15,6 +14,7 @@ from tailrace.engine.rule_docs import outcomes_markdown
 from tailrace.formats.describe import markdown as declared
 from tailrace.formats.describe import overview
 from tailrace.runtime.metrics import markdown as metrics
+from tailrace.targets.postgresql.types import markdown as postgresql_types
 from tailrace.wire.pgtypes import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"

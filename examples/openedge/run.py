@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply import incoming
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.vendor import incoming
 from tailrace.formats import convert
 from tailrace.formats.base import FILE, WHY
 from tailrace.formats.openedge import rebuild
 from tailrace.runtime.session import session
+from tailrace.targets.delta.target import DeltaTarget
 
 
 def main(out: str) -> None:

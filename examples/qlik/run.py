@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply import incoming
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.vendor import incoming
 from tailrace.formats import convert
 from tailrace.formats.qlik.file_reader import completeness
 from tailrace.runtime.session import session
+from tailrace.targets.delta.target import DeltaTarget
 
 TABLES = str(Path(__file__).parent / "tables")
 

@@ -151,8 +151,9 @@ class ConcurrentCommitError(ApplyError):
 
     @classmethod
     def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
-        """Returns the error for a table whose progress has changed since it was read."""
-        said = f"another writer applied to the table: {app} is at {now}, no longer at {read}"
+        """The error for a table whose progress has moved since it was read."""
+        at, before = max(now or 0, 0), max(read, 0)
+        said = f"another writer applied to the table: {app} is at {at}, no longer at {before}"
         return cls(said, where=where, hint=AGAIN)
 
 

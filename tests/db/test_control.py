@@ -95,7 +95,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
 
         done = tailrace("pause", text, "s.a", "--why", "night load")
         assert (done["tables"], done["running"]) == (["s.a"], ["capture", "pipeline"])
-        wait_for(lambda: pipeline._gate.orders >= done["order"])
+        wait_for(lambda: pipeline._scheduler.command >= done["order"])
         shop.do("insert into s.a values (2, 'waits'); insert into s.b values (2, 'goes on')")
         wait_for(lambda: shop.equal("s.b"))
         assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]
@@ -224,13 +224,13 @@ def test_what_cannot_be_applied_pauses_its_group_or_gets_a_new_baseline_and_the_
     )
     Capture(shop.task, once=True).run()
     broken = Pipeline(shop.task, spark)
-    real = broken._target.merge_many
+    real = broken._target.merge
 
-    def merge_many(todo: Any) -> list[Any]:
+    def merge(todo: Any) -> list[Any]:
         done = iter(real([one for one in todo if one.table != "s.a"]))
         return [ApplyError("the disk is full") if one.table == "s.a" else next(done) for one in todo]
 
-    monkeypatch.setattr(broken._target, "merge_many", merge_many)
+    monkeypatch.setattr(broken._target, "merge", merge)
     broken.drain()
     why = "group careful: 2 errors in a row of s.a: the disk is full"
     assert [shop.state(t) for t in ("s.a", "s.b")] == [("suspended", why)] * 2

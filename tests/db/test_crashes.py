@@ -18,11 +18,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.lake import delta as lake
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.delta.target import DeltaTarget
 
 from .model import SCHEMA, TABLES, Writer, bag, histories, replay
 from .test_model import drain, target_rows, write_task
@@ -53,8 +53,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, bool], 
         return call
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
-    monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
-    monkeypatch.setattr(DeltaTarget, "merge_many", guarded(DeltaTarget.merge_many))
+    monkeypatch.setattr(DeltaTarget, "merge", guarded(DeltaTarget.merge))
 
     def arm(at: int, after: bool) -> None:
         armed.update(at=at, after=after, count=0)

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tailrace.apply import mapped_snapshots as loading
-from tailrace.apply.staging import Staging
+from tailrace.apply.baseline_staging import Staging
 from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import SourceError, StorageFullError

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.apply import mapped_snapshots as loading
-from tailrace.apply.staging import Staging
+from tailrace.apply.baseline_staging import Staging
 from tailrace.capture.process import Capture
 from tailrace.capture.snapshot_sink import landings
 from tailrace.cli.main import app

@@ -11,18 +11,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tailrace.apply import one_task
-from tailrace.apply.keylog.change_range import ChangeRange
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply import audits
 from tailrace.config.task import Task, load
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.operate import control_tables
 from tailrace.runtime.setup import repair_task
 from tailrace.sources import open_source
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import MergeResult
 from tailrace.validate.repair import Repair
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.validation import TableDifference, validate
@@ -104,13 +103,13 @@ def spoil(task: Task) -> None:
     DeltaTable(task.target_path("s.bag")).delete("v = 'w1'")
 
 
-_finished = one_task.finished
+_finished = audits.finished
 
 
-def log_fails(done: Audited, one: ChangeRange, rules: Rules, log: KeyLog | None) -> Any:
-    if one.subscription == "s.m_eu":
+def log_fails(done: MergeResult, table: str, rules: Rules, log: KeyLog | None) -> Any:
+    if table == "s.m_eu":
         raise OSError("no disk")
-    return _finished(done, one, rules, log)
+    return _finished(done, table, rules, log)
 
 
 def shared(task: Task) -> tuple[list[tuple[Any, ...]], dict[tuple[str, int], str]]:
@@ -136,7 +135,7 @@ def test_a_delta_target_is_the_sources_again(
     drain(task, spark)
     spoil(task)
     with monkeypatch.context() as broken:  # the target has it, the key log has not
-        broken.setattr(one_task, "finished", log_fails)
+        broken.setattr(audits, "finished", log_fails)
         with pytest.raises(OSError, match="no disk"):
             repair(task, "s.bag", "s.m_eu")
     (alive, marks), path = shared(task), task.target_path("s.all")
@@ -163,8 +162,7 @@ def test_a_delta_target_is_the_sources_again(
     def amend(found: Sequence[TableDifference]) -> None:
         plan(found[1:])
         with monkeypatch.context() as broken:  # the change table is there, the target has nothing of it
-            for way in ("apply", "merge_many"):
-                broken.setattr(DeltaTarget, way, lambda *_: (_ for _ in ()).throw(OSError("no room")))
+            broken.setattr(DeltaTarget, "merge", lambda *_: (_ for _ in ()).throw(OSError("no room")))
             with pytest.raises(OSError, match="no room"):
                 Repair(task, Sessions(spark))(found[1:])
         fix(found)

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.postgresql.chunk_merge import ChunkMerge
 from tailrace.errors import ConstraintError
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.postgresql.chunk_merge import ChunkMerge
 
 from ..spark.rules_model import CHECK, RELATION, Change, Model, RefusedError, held, history, nulled, spoiled
 from ..unit.test_audit import CASES, until_done
@@ -91,7 +91,7 @@ def test_a_truncate_leaves_rows_of_other_sources_alone(tmp_path: Path, database:
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     other.apply(in_lane([change(1, "I", "p")], 1))
     done = mine.apply(in_lane([change(1, "I", "a"), Change(2, "T", None, {}), change(3, "I", "b")], 0))
-    assert isinstance(done, Audited) and [r[1] for r in (*mine.rows(), *other.rows())] == ["b", "p"]
+    assert isinstance(done, MergeResult) and [r[1] for r in (*mine.rows(), *other.rows())] == ["b", "p"]
     outcome = done.outcome
     assert (outcome.inserted, outcome.updated, outcome.deleted, outcome.plan) == (1, 0, 0, "replace_all")
 
@@ -104,7 +104,7 @@ def test_a_unique_value_passes_from_one_row_to_another(
     db.execute("alter table s.t add unique (b)")
     swap = [updated(3, "x", "free"), updated(4, "y", "x"), updated(5, "x", "y")]
     done = table.apply(swap)
-    assert isinstance(done, Audited) and not done.tally
+    assert isinstance(done, MergeResult) and not done.tally
     assert [(r[1], r[3]) for r in table.rows()] == [("x", "y"), ("y", "x")]
     outcome = done.outcome
     assert (outcome.inserted, outcome.updated, outcome.deleted, outcome.plan) == (0, 2, 0, "upsert")
@@ -130,8 +130,8 @@ def test_a_policy_of_stop_ends_the_batch_before_the_refused_change(
     table = Table(tmp_path, database, "upsert", {})
     db.execute("alter table s.t add check (b <> 'bad')")
     done = table.apply([change(1, "I", "x"), change(2, "I", "bad"), change(3, "I", "y")])
-    assert isinstance(done, Audited) and done.ends is not None
-    assert (done.upto, done.ends[1:]) == (1, ("data_error", "stop"))
+    assert isinstance(done, MergeResult) and done.ends is not None
+    assert (done.end, done.ends[1:]) == (1, ("data_error", "stop"))
     assert [r[1] for r in table.rows()] == ["x"]
     with psycopg.connect(database) as on:
         assert on.execute("select upto from tailrace.tailrace_progress").fetchall() == [(1,)]

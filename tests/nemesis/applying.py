@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.apply.applier import Applier
-from tailrace.apply.gate import Ordered
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.route import Routes
+from tailrace.apply.scheduler import Scheduler
 from tailrace.config.groups import group_of
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
@@ -60,7 +60,9 @@ class Applying:
         self._store = Store(
             StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
         )
-        self.gate = Ordered("control/commands", "control/errors", task.groups, automatic=self._automatic)
+        self.scheduler = Scheduler(
+            "control/commands", "control/errors", task.groups, automatic=self._automatic
+        )
         spark: Any = None
         self._applier = Applier(
             spark,
@@ -71,7 +73,7 @@ class Applying:
             max_changes=setup.max_changes,
             parallel=1,
             need_baseline=True,
-            gate=self.gate,
+            scheduler=self.scheduler,
             routes=Routes(
                 spark, lambda t: TableMap(t, t), lambda t: {}, "control/ddl_decisions", "control/commands"
             ),

@@ -126,18 +126,18 @@ class RamLake:
             self.at("make", path)
             self.tables.setdefault(path, [Version((), lake.plain_schema(schema))])
 
-    def version(self, path: str) -> int:
+    def version(self, path: str) -> int | None:
         self.at("look at", path)
-        return len(self.tables.get(path, ())) - 1
+        return len(self.tables[path]) - 1 if path in self.tables else None
 
-    def progress(self, path: str, app_id: str) -> int:
+    def progress(self, path: str, app_id: str) -> int | None:
         self.at("look at", path)
-        return self.tables[path][-1].progress.get(app_id, -1) if path in self.tables else -1
+        return self.tables[path][-1].progress.get(app_id) if path in self.tables else None
 
-    def progresses(self, path: str, app_ids: Sequence[str]) -> list[int]:
+    def progresses(self, path: str, app_ids: Sequence[str]) -> list[int | None]:
         self.at("look at", path)
         newest = self.tables[path][-1].progress if path in self.tables else {}
-        return [newest.get(a, -1) for a in app_ids]
+        return [newest.get(a) for a in app_ids]
 
     def commit(
         self,
@@ -150,7 +150,7 @@ class RamLake:
         info: Mapping[str, str] | None = None,
         only_after: int | None = None,
         begin: bool = False,
-        after: Mapping[str, int] | None = None,
+        after: Mapping[str, int | None] | None = None,
     ) -> int | None:
         self.at("commit to", path)
         versions = self.tables[path]

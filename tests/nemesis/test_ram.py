@@ -64,7 +64,7 @@ def test_who_counts_on_is_overtaken_wherever_the_other_one_came(path: str, other
 
 
 def test_what_is_not_there_has_no_version_and_no_progress_and_cannot_be_read(path: str) -> None:
-    assert (lake.exists(path), lake.version(path), lake.progress(path, "x")) == (False, -1, -1)
+    assert (lake.exists(path), lake.version(path), lake.progress(path, "x")) == (False, None, None)
     with pytest.raises(TailraceError, match="were removed meanwhile"):
         lake.read(path)
 
@@ -93,7 +93,7 @@ def test_a_commit_that_moves_nothing_forward_is_skipped(path: str) -> None:
     assert lake.append(path, rows(1), progress={"x": 1}) == 1
     assert lake.append(path, rows(2), progress={"x": 1}) is None
     assert lake.append(path, rows(3), progress={"x": 1, "y": 0}) == 2
-    assert lake.progresses(path, ["x", "y", "z"]) == [1, 0, -1]
+    assert lake.progresses(path, ["x", "y", "z"]) == [1, 0, None]
     assert sorted(lake.read(path)["n"].to_pylist()) == [1, 3]
 
 

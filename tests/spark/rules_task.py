@@ -13,20 +13,20 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.applier import Applier
-from tailrace.apply.gate import RETRIES, Ordered
-from tailrace.apply.keylog.exceptions import Orders
-from tailrace.apply.keylog.key_log import KeyLog
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.targets.base import Target
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.scheduler import RETRIES, Scheduler
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import MODES, Rules
+from tailrace.keylog.control_tables import SuspendCommands
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.state import commands, ledger, lifecycle
 from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.targets.base import Target
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import change_rows, count
 
 from .rules_model import RELATION, Change, Model, Row, columns_of, history, told
@@ -44,7 +44,7 @@ class CrashError(BaseException):
 
 def by_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch is one task's."""
-    monkeypatch.setattr("tailrace.apply.targets.delta.many.ROWS", 0)
+    monkeypatch.setattr("tailrace.targets.delta.merge.ROWS", 0)
 
 
 class Staged:
@@ -111,11 +111,11 @@ class Staged:
             root=self.control,
             task="t",
             keylog=KeyLog(self.log, app_id="t", run_id=run, mode=self.keylog, at_once=False),
-            suspensions=Orders(self.orders),
+            suspensions=SuspendCommands(self.orders),
         )
         limits = {"max_changes": 10**6, "parallel": 2, "need_baseline": False} | more
-        gate = Ordered(self.orders, f"{self.orders}_errors", {}, patient=False)
-        return Applier(self.spark, paths, self.target, rules=rules, gate=gate, **limits)
+        scheduler = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
+        return Applier(self.spark, paths, self.target, rules=rules, scheduler=scheduler, **limits)
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:
         return self.applier(**more).catch_up()

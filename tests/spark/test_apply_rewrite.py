@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta import files as target_files
-from tailrace.apply.targets.delta.merge_task import MergeTask
-from tailrace.apply.targets.delta.rewrite import Rewrite
-from tailrace.apply.targets.delta.size import is_plain
-from tailrace.apply.targets.outcome import ApplyOutcome
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange, order_key
 from tailrace.model.types import spark_type
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta import target_files
+from tailrace.targets.delta.rewrite import Rewrite
+from tailrace.targets.delta.table_info import is_plain
+from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit
 
@@ -52,13 +52,14 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         tuple(Column(f.name, n, "t", "t", spark_type(f.type), key=f.name in key) for n, f in enumerate(schema)),
     )  # fmt: skip
     made = [(sequence.make(0, n), row[0], masked(row, schema), *row[1:]) for n, row in enumerate(rows, 1)]
-    one = TaskBatch(
-        "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
+    one = ChangeBatch(
+        "s.t", relation, ChangeRange(0, upto), target=path, app_id=app, columns=stored,
+        rows=columns(made, stored),
     )  # fmt: skip
     table = DeltaTable(path)
-    done = MergeTask(one, table, lake.reached(table, app), more.pop("memory", None)).run()
+    done = MergeTask(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
     assert done is not None
-    return done.outcome if isinstance(done, Audited) else ApplyOutcome()
+    return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 
 
 ABSENT = object()

@@ -13,16 +13,17 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tailrace.apply.targets.delta.reshape import parts
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.targets.task_batch import TaskBatch
 from tailrace.errors import ApplyError, PositionError
 from tailrace.execution import BackgroundSession, JobCount, counted, since
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column
+from tailrace.model.positions import ChangeRange
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.reshape import parts
+from tailrace.targets.delta.target import DeltaTarget
 
 from ..unit.test_log_gaps import home, ids, store
 from ..unit.test_log_gaps import parts as log_files
@@ -80,8 +81,9 @@ def test_tables_of_a_step_are_merged_each_by_a_task(executor: Executor, tmp_path
         row = (sequence.make(1_700_000_000_000_000, 1), "U", "0" * 40, key, "new")
         lake.append(f"{tmp_path}/{name}", pa.table([[value] for value in row], schema=CHANGES))
         relation = replace(RELATION, name=name)
-        todo.append(TaskBatch(f"s.{name}", f"{tmp_path}/{name}", target.path(f"s.{name}"), relation, 0, 1))
-    good, bad, new = target.merge_many(todo)
+        path = target.path(f"s.{name}")
+        todo.append(ChangeBatch(f"s.{name}", relation, ChangeRange(0, 1), f"{tmp_path}/{name}", target=path))
+    good, bad, new = target.merge(todo)
     assert (counts_of(good)[:3], counts_of(new)[:3]) == ((0, 1, 0), (1, 0, 0))
     assert isinstance(bad, ApplyError) and "NULL in the row key" in bad.what
     found = [sorted(lake.read(target.path(f"s.{t}"))["v"].to_pylist()) for t in "abc"]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.rules_apply import RulesApply
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import Rules
+from tailrace.keylog.key_log import KeyLog
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import Image, change_table
 
 from .literal_tables import rows_at
@@ -76,8 +77,8 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
     """The key log of these changes, without the times of its writing."""
     log = KeyLog(f"{root}/log", app_id="t", run_id="1", mode=mode)
     target = DeltaTarget(spark, root, app_id="t", local_limit_bytes=limit)
-    applier = RulesApply(target, Rules.of("strict"), root=root, task="task", keylog=log)
-    assert applier.apply(changes(spark, who)).flagged == 3
+    under = RulesApplier(target, Rules.of("strict"), root=root, task="task", keylog=log)
+    assert VendorApplier(under, root).apply(changes(spark, who)).flagged == 3
     rows = rows_at(spark, log.path).drop("keylog_ts", "insert_ts")
     return [r.asDict() for r in rows.orderBy("keylog_sort").collect()]
 

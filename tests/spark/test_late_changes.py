@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tailrace.apply.late_changes import LateChanges
-from tailrace.apply.numbering import PARTS
+from tailrace.apply.vendor.late_changes import LateChanges
+from tailrace.apply.vendor.numbering import PARTS
 from tailrace.errors import ApplyError, FormatError
 from tailrace.lake import delta as lake
 from tailrace.operate import vendor_apply

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.targets.audit import Audited
-from tailrace.apply.targets.delta.target import DeltaTarget
 from tailrace.apply.task_rules import TableRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, LimitReachedError
+from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.merge_result import MergeResult
 
 from .rules_model import Change, history
 from .rules_task import Staged, interleaved
@@ -33,8 +33,8 @@ class Watched(DeltaTarget):
 
     took: Mapping[str, type | None] = {}
 
-    def merge_many(self, batches: Sequence[Any]) -> list[Any]:
-        found = super().merge_many(batches)
+    def merge(self, batches: Sequence[Any]) -> list[Any]:
+        found = super().merge(batches)
         self.took = {
             b.table: None if one is None else type(one) for b, one in zip(batches, found, strict=True)
         }
@@ -76,7 +76,7 @@ def test_tables_of_one_job_end_as_row_by_row(
         assert {one.table for one in done} == set(TABLES)
         # Tables that are not there yet are made first, and have a task each then.
         assert len(target.took) == (1 if first else len(TABLES))
-        assert set(target.took.values()) == {Audited}
+        assert set(target.took.values()) == {MergeResult}
         before = {t: DeltaTable(task.target.path(t)).version() for t in TABLES}
         assert task.catch_up() == []
         assert before == {t: DeltaTable(task.target.path(t)).version() for t in TABLES}

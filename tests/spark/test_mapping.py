@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.apply.ddl import projection
-from tailrace.apply.images import refused
 from tailrace.apply.mapping.mapped import mapped
+from tailrace.apply.mapping.multi_source import clashes
 from tailrace.apply.mapping.prepare import Prepared, mistakes, prepare
-from tailrace.apply.mapping.shared_target import clashes
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
+from tailrace.targets.images import refused
 from tailrace.testing.images import Image, change_table
 from tailrace.validate.target_shape import TargetShape
 

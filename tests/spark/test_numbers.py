@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.apply import incoming, numbering
+from tailrace.apply.vendor import incoming, numbering
 from tailrace.formats.base import FILE, FINER, WHY
 from tailrace.formats.shape import few_rows
 from tailrace.model.change import ChangeTable

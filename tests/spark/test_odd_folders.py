@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.delta.distributed import rows_of
 from tailrace.lake import delta as lake
+from tailrace.targets.delta.spark_io import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.openedge_tables import TRACKING_TABLE, OpenEdgeTables
+from tailrace.apply.vendor.openedge_tables import TRACKING_TABLE, OpenEdgeTables
 from tailrace.config.task import Task, read
 from tailrace.formats import file_reader
 from tailrace.formats.openedge import FORMAT, OpenEdgeOptions

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apply.targets.postgresql.values import cleaned
 from tailrace.engine.keys import Keys
 from tailrace.model.types import arrow_type, is_lake_type, spark_type
+from tailrace.targets.postgresql.values import cleaned
 from tailrace.wire import array_text, keylog_render, pgbinary, pgvalues, row_hashes
 from tailrace.wire.keylog_text import parse
 from tailrace.wire.keylog_values import KeyLogField

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.targets.audit import Audited
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
+from tailrace.targets.merge_result import MergeResult
 
 from ..spark.bag_model import ROWS, Bag, Change, history
 from ..spark.rules_model import RELATION, logged
@@ -37,11 +37,11 @@ class BagPlace(Place):
         super().__init__(root, mode, on)
         self.relation = KEYLESS
 
-    def add(self, changes: Sequence[Change]) -> Audited:
+    def add(self, changes: Sequence[Change]) -> MergeResult:
         one, kinds = self.batch(changes), Counter(c.oper for c in changes)  # type: ignore[arg-type]
-        one = replace(one, adds=not any(kinds[k] for k in "UDTB"), counts=kinds)
+        one = replace(one, appends=not any(kinds[k] for k in "UDTB"), counts=kinds)
         done = self.merge(replace(one, audit=None) if self.plain else one)
-        assert isinstance(done, Audited)
+        assert isinstance(done, MergeResult)
         lake.commit(self.log, list(done.parts), progress={})
         return done
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import effects
-from tailrace.apply.filled_checks import filled_findings
-from tailrace.apply.targets.delta.target import DeltaTarget
+from tailrace.apply import target_mode
+from tailrace.apply.checks.filled_targets import filled_findings
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError
 from tailrace.model.change import Column, Relation
+from tailrace.targets.delta.target import DeltaTarget
 
 from .task_home import COLUMNS, ITEM, TaskHome
 
@@ -27,7 +27,7 @@ def filled(folder: Path, rules: Rules) -> DeltaTarget:
     home.baseline([{"id": 1, "name": "a", "price": None}])
     nobody: Any = None
     target = DeltaTarget(nobody, home.task.target.path, app_id=home.task.apply_app)
-    effects.alter(target, ITEM, SHOP, SHOP, rules)
+    target_mode.alter(target, ITEM, SHOP, SHOP, rules)
     return target
 
 
@@ -84,10 +84,10 @@ def test_a_column_of_the_source_is_no_mark(tmp_path: Path) -> None:
     target = DeltaTarget(nobody, str(tmp_path), app_id="t")
     columns = [*COLUMNS, Column("_deleted", 9, "text", "text", "string")]
     target.alter(ITEM, SHOP, SHOP.with_columns(columns))
-    effects.refuse_other_mode(target, ITEM, [c.name for c in columns], Rules())
+    target_mode.refuse_other_mode(target, ITEM, [c.name for c in columns], Rules())
     with pytest.raises(ConfigError, match="marks deleted rows in '_deleted'"):
-        effects.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules())
-    effects.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules.of("soft_delete"))
+        target_mode.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules())
+    target_mode.refuse_other_mode(target, ITEM, [c.name for c in COLUMNS], Rules.of("soft_delete"))
 
 
 def test_a_lower_level(tmp_path: Path) -> None:
@@ -102,5 +102,5 @@ def test_a_target_that_was_filled_by_changes_alone(tmp_path: Path) -> None:
     more = f"baseline: {{enabled: false}}\ntables: {{{ITEM}: {{}}}}"
     home = TaskHome(tmp_path, more)
     target = DeltaTarget(nobody, home.task.target.path, app_id=home.task.apply_app)
-    effects.alter(target, ITEM, SHOP, SHOP, Rules.of("soft_delete", {}, "gone"))
+    target_mode.alter(target, ITEM, SHOP, SHOP, Rules.of("soft_delete", {}, "gone"))
     assert said(tmp_path, more) == [MARKS]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.folder_checks import folder_findings
+from tailrace.apply.checks.folders import folder_findings
 from tailrace.apply.target_owner import owner_findings, owner_of
 from tailrace.config.task import Task, read
 from tailrace.lake import delta as lake

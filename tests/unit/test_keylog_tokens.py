@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.keylog.key_log import KeyLog
-from tailrace.apply.keylog.tokens import log_tokens
+from tailrace.keylog.key_log import KeyLog
+from tailrace.keylog.tokens import log_tokens
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.apply.late_changes import LateChanges, Passed
-from tailrace.apply.passed_files import FilePart, Files
+from tailrace.apply.vendor.applied_files import FilePart, Files
+from tailrace.apply.vendor.late_changes import LateChanges, Passed
 
 pytestmark = pytest.mark.unit
 

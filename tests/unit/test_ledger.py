@@ -121,8 +121,10 @@ def test_single_batches_that_are_gone_are_not_taken_for_none(tmp_path: Path) -> 
     assert [b.upto for b in batches_after(path, "b", 5)] == [30]
     assert (stored_since(path, 5), stored_since(path, 20)) == ((30, ["a", "b"]), (30, ["b"]))
     assert ledger.newest_stored(path, 25) == {"a": 20}
-    assert ledger.read_waiting(path, -1, most=2) == (ledger.read_stored(path)[:1], True)
-    assert [b.tables for b in ledger.read_waiting(path, -1, tables=["a"], most=9)[0]] == [{"a": {"rows": 1}}]
+    assert ledger.read_waiting(path, None, most=2) == (ledger.read_stored(path)[:1], True)
+    assert [b.tables for b in ledger.read_waiting(path, None, tables=["a"], most=9)[0]] == [
+        {"a": {"rows": 1}}
+    ]
 
 
 def test_the_last_record_of_a_target_is_the_one_written_last(tmp_path: Path) -> None:
@@ -154,8 +156,8 @@ def test_records_of_before_a_baseline_do_not_count(tmp_path: Path) -> None:
     assert seen.reached(taken("a", 40, 5), {})["a"] == 50
     assert seen.reached(taken("a", 40, 9), {})["a"] == 40  # it has replaced what came to 50
     assert seen.reached(taken("a", 60, 5), {})["a"] == 60  # of a target that was dropped
-    assert seen.reached(taken("m", 40, -1), {"m": (1, "", 6)})["m"] == 40  # waits in staging
-    assert seen.reached(taken("m", 40, -1), {"m": (2, "", 6)})["m"] == 50
+    assert seen.reached(taken("m", 40, None), {"m": (1, "", 6)})["m"] == 40  # waits in staging
+    assert seen.reached(taken("m", 40, None), {"m": (2, "", 6)})["m"] == 50
 
 
 def test_a_ledger_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,8 +413,8 @@ import tailrace.errors
 for _ in (1, 2):
     try: tailrace.apply('/nonexistent', 'lake', session=object())
     except tailrace.TailraceError as error: print(error.what)
-import tailrace.apply.plan as plan
-print(callable(tailrace.apply), tailrace.apply.plan is plan)
+import tailrace.targets.plans as plan
+print(callable(tailrace.apply), tailrace.targets.plans is plan)
 import inspect
 print(list(inspect.signature(tailrace.apply).parameters)[:3])
 """

@@ -330,5 +330,5 @@ def test_the_version_after_a_number_is_found(tmp_path: Path) -> None:
     for k in range(4):  # numbers 1-2, 3-4, 5-6, 7-8 at versions 1, 2, 3, 4
         w.add(chunk(100 * (k + 1), b"B", b"C"))
         w.commit()
-    found = [log.version_after(str(tmp_path / "log"), n) for n in (-1, 0, 1, 2, 6, 7, 8)]
+    found = [log.version_after(str(tmp_path / "log"), n) for n in (None, 0, 1, 2, 6, 7, 8)]
     assert found == [0, 1, 1, 2, 4, 4, 4]

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.apply.targets.base import Target
 from tailrace.config.task import load
 from tailrace.lake import json_files
 from tailrace.runtime.maintenance import Maintenance
+from tailrace.targets.base import Target
 
 pytestmark = pytest.mark.unit
 HOUR = 3600.0

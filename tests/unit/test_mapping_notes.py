@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.mapping.mapping_notes import MappingNotes
 from tailrace.apply.mapping.table_map import TableMap
+from tailrace.apply.vendor.mapping_notes import MappingNotes
 from tailrace.errors import ApplyError
 
 pytestmark = pytest.mark.unit

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.apply.mapping.checks import plain_findings
+from tailrace.apply.checks.mapping import plain_findings
 from tailrace.apply.mapping.prepare import mistakes, prepare
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.config.task import load

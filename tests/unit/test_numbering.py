@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import numbering
-from tailrace.apply.numbering import MADE, Numbers
+from tailrace.apply.vendor import numbering
+from tailrace.apply.vendor.numbering import MADE, Numbers
 from tailrace.errors import FormatError
 
 pytestmark = pytest.mark.unit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.targets.older_rows import value_of
 from tailrace.errors import ApplyError
 from tailrace.model.change import Column
+from tailrace.targets.layout_changes import value_of
 
 pytestmark = pytest.mark.unit
 

@@ -9,16 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
-from tailrace.apply.targets.audit import LOST, Audited
-from tailrace.apply.targets.delta.local import append
-from tailrace.apply.targets.delta.merge_task import MergeTask
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
+from tailrace.targets.audit import LOST
+from tailrace.targets.delta.commit import append
+from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends
 from .test_audit import Place, change
@@ -35,7 +36,7 @@ def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, ru
     place.rules, table = rules, DeltaTable(place.path)
     late, early = (MergeTask(place.batch(CHANGES[:many]), table, -1, None) for many in (3, 2))
     early.run()
-    with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at -1"):
+    with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at 0"):
         late.run()
     assert [r[1] for r in place.rows()] == ["p", "q"]
     assert not lake.exists(str(tmp_path / EXCEPTIONS))
@@ -46,7 +47,7 @@ def test_an_attempt_after_the_commit_does_not_know_what_it_found(tmp_path: Path)
     place = Place(tmp_path, "strict", {})
     place.rules = Rules.of("archive", {})
     one = place.batch(CHANGES)
-    assert isinstance(place.merge(one), Audited)
+    assert isinstance(place.merge(one), MergeResult)
     assert place.merge(one) == LOST
     assert lake.version(place.path) == 1
 
@@ -79,12 +80,12 @@ def test_a_batch_is_recorded_behind_those_that_it_was_counted_from(
             late = ledger.Stored(
                 3, make(0, 3), "", dt.datetime.now(dt.timezone.utc), {"shop.item": {"rows": 1}}
             )
-            ledger.write_stored(str(at / "stored"), late, {"shop.item": 7}, -1)
+            ledger.write_stored(str(at / "stored"), late, {"shop.item": 7}, {ledger.STORE_APP: None})
 
     with ends("store.stored"):
         store(at).batch(first)
     monkeypatch.setattr(writer, "reach", wakes)
-    with pytest.raises(OvertakenError, match="tailrace/store is at 3, no longer at -1") as caught:
+    with pytest.raises(OvertakenError, match="tailrace/store is at 3, no longer at 0") as caught:
         store(at).batch(both)
     assert str(caught.value.hint).startswith("another process of the task is running")
     store(at).batch(both)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.passed_files import FilePart, late
+from tailrace.apply.vendor.applied_files import FilePart, late
 
 pytestmark = pytest.mark.unit
 

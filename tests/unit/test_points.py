@@ -16,19 +16,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.apply.keylog.exceptions import EXCEPTIONS
 from tailrace.capture import baseline_reader, table_selection
 from tailrace.capture.ddl_watch import DdlWatch
 from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import TargetRenames
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.sources.base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from tailrace.state import commands, ddl, ledger, lifecycle, rolling, streams
 from tailrace.state.baselines import read_baselines, write_baseline
@@ -280,7 +280,7 @@ def merged(at: Path) -> tuple[Life, State]:
     place.apply([change(1, "I", "p")])
 
     def life() -> None:
-        if lake.progress(place.path, "t") < 4:
+        if (lake.progress(place.path, "t") or 0) < 4:
             place.apply([change(2, "U", "p"), change(3, "U", "gone"), change(4, "I", "q")])
 
     def state() -> object:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.apply.targets.postgresql.layout import steps
 from tailrace.model.change import Column, Relation
+from tailrace.targets.postgresql.layout import steps
 
 pytestmark = pytest.mark.unit
 

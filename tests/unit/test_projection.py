@@ -14,19 +14,19 @@ from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply import ddl
 from tailrace.apply.mapped_snapshots import StagedRows
-from tailrace.apply.mapping.prepare import Prepared, prepare
-from tailrace.apply.mapping.projection import Projection
-from tailrace.apply.mapping.shared_rows import TargetPlace
+from tailrace.apply.mapping.prepare import Prepared, prepare, projection_of
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.one_route import Route
-from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.segment import Segment
-from tailrace.apply.targets.delta.target import DeltaTarget
-from tailrace.apply.task_batches import TaskBatches
+from tailrace.apply.merger import Merger
+from tailrace.apply.route import Route
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.multi_source import TargetLocation
+from tailrace.targets.projection import Projection
 from tailrace.validate.target_shape import TargetShape
 
 pytestmark = pytest.mark.unit
@@ -84,22 +84,21 @@ class Place:
             None,  # type: ignore[arg-type]
             str(folder / "lake"),
             app_id="t",
-            places=lambda _: TargetPlace(step.map.target),
+            locations=lambda _: TargetLocation(step.map.target),
         )
         self.target.alter("s.t", self.relation, self.relation)
 
-    def apply(self, rows: list[dict[str, Any]], counts: Mapping[str, int], after: int) -> None:
+    def apply(self, rows: list[dict[str, Any]], counts: Mapping[str, int], start: int) -> None:
         kinds = pa.schema([(n, pa.string()) for n in NAMES])
         for name, kind in (("header__column_mask", pa.binary()), ("id", pa.int32())):
             kinds = kinds.set(kinds.get_field_index(name), pa.field(name, kind))
         kinds = kinds.set(4, pa.field("header__timestamp", pa.timestamp("us", "UTC")))
-        path, upto = str(self.folder / "changes"), max(int(r["header__change_seq"][16:]) for r in rows)
+        path, end = str(self.folder / "changes"), max(int(r["header__change_seq"][16:]) for r in rows)
         write_deltalake(path, pa.Table.from_pylist(rows, kinds), mode="append")
-        paths: Any = ApplyPaths("", "", "", "", lambda _: path)
-        batches = TaskBatches(no_spark, self.target, paths, None, no_spark)  # type: ignore[arg-type]
-        one = Segment(after, upto, "", SOURCE, SOURCE)
-        (done,) = batches.each("s.t", one, Route(self.relation, self.relation, (self.step,)), counts, None)
-        assert done[1].upto == upto
+        merger = Merger(no_spark, self.target, None, no_spark)  # type: ignore[arg-type]
+        batch = ChangeBatch("s.t", SOURCE, numbers := ChangeRange(start, end), path, counts=counts)
+        ((merged, done),) = merger.each(batch, Route(self.relation, self.relation, (self.step,)), None)
+        assert (merged, done.end) == (numbers, end)
 
     def rows(self) -> list[tuple[Any, ...]]:
         found = DeltaTable(self.target.path("s.t")).to_pyarrow_table().to_pylist()
@@ -132,7 +131,7 @@ def test_steps_come_one_after_the_other() -> None:
     renamed = SOURCE.with_columns([replace(c, name=f"{c.name}2") for c in SOURCE.columns])
     first = ddl.projection(SOURCE, renamed)
     assert first is not None
-    both = Projection.of(
+    both = projection_of(
         [first, made(TableMap("s.t", "s.u", columns={"no": "id2"}, constants={"k": "x"}), renamed)]
     )
     assert both == Projection({"no": "id", "v2": "v", "w2": "w", "secret2": "secret"}, {"k": "x"})
@@ -140,10 +139,10 @@ def test_steps_come_one_after_the_other() -> None:
 
 def test_what_needs_spark_is_none() -> None:
     lacking = ddl.projection(SOURCE.with_columns(SOURCE.columns[:2]), SOURCE)
-    assert lacking is not None and Projection.of([lacking]) is None
+    assert lacking is not None and projection_of([lacking]) is None
     wider = SOURCE.with_columns([Column("id", 1, "bigint", "int8", "bigint", key=True), *SOURCE.columns[1:]])
     kept = ddl.projection(wider, SOURCE)
-    assert kept is not None and Projection.of([kept]) is None
+    assert kept is not None and projection_of([kept]) is None
 
 
 def test_a_baseline_goes_from_its_staging_table_to_the_target(tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ def test_a_baseline_goes_from_its_staging_table_to_the_target(tmp_path: Path) ->
         row = {"id": [key], "v": [f"v{key}"], "w": [None], "secret": ["s"]}
         kinds = pa.schema([("id", pa.int32()), *((n, pa.string()) for n in ("v", "w", "secret"))])
         write_deltalake(staging, pa.table(row, kinds), mode="append")
-    projection = Projection.of([place.step])
+    projection = projection_of([place.step])
     assert projection is not None
     rows = StagedRows(staging, projection, schema_of(place.relation.columns))
     place.target.load(place.relation, rows.parts(), 7)

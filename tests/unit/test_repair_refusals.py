@@ -85,7 +85,7 @@ def test_a_layout_that_came_since(tmp_path: Path) -> None:
     assert refused(task) == "its layout has changed since the snapshot: run the repair again"
 
 
-@pytest.mark.parametrize(("version", "before", "now"), [(1, "", MAPPED), (-1, MAPPED, "")])
+@pytest.mark.parametrize(("version", "before", "now"), [(1, "", MAPPED), (None, MAPPED, "")])
 def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) -> None:
     task = task_of(tmp_path, before, version)
     if before:
@@ -98,7 +98,7 @@ def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) ->
 
 
 def test_a_mapping_whose_baseline_waits(tmp_path: Path) -> None:
-    task = task_of(tmp_path, MAPPED, version=-1)
+    task = task_of(tmp_path, MAPPED, version=None)
     again = replace(read_baselines(task.control_path("baselines"))["s.t"], number=2)
     noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
     write_baseline(task.control_path("baselines"), again)

@@ -15,15 +15,15 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tailrace.apply.mapped_snapshots import noted
-from tailrace.apply.needs import Needs
+from tailrace.apply.required_changes import Needs
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
-from tailrace.operate import consumers, purging
+from tailrace.operate import consumers, retention
 from tailrace.operate.consumers import consumers_of, failing_in
-from tailrace.operate.purging import PurgeOrder, number_at, purge_task
+from tailrace.operate.retention import PurgeOrder, number_at, purge_task
 from tailrace.operate.status import status
 from tailrace.state import ddl
 from tailrace.state.declarations import APPLIED
@@ -136,7 +136,7 @@ def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, 
     home = Home(tmp_path)
     prepare, who = WAITING[name]
     prepare(home)
-    assert (home.held(), first(home), home.ids(NOTE)[0]) == ([(who, -1)], 1, 29)
+    assert (home.held(), first(home), home.ids(NOTE)[0]) == ([(who, None)], 1, 29)
     # It has landed: the target is back at where LOG was when it began.
     home.baseline(ITEM, 2, after=20, order=9, **({"window": "open", "closes": 24} if name == "open" else {}))
     home.applied(ITEM, 20)
@@ -148,7 +148,7 @@ def test_nothing_of_a_table_goes_while_a_baseline_is_on_its_way(tmp_path: Path, 
 def test_a_table_without_its_first_baseline_keeps_everything(tmp_path: Path) -> None:
     home = Home(tmp_path, both=False)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
-    assert home.held()[0] == ("its first baseline", -1)
+    assert home.held()[0] == ("its first baseline", None)
     assert first(home) == 1
 
 
@@ -158,7 +158,7 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     home.baseline(NOTE, 2, after=20)
     DeltaTable(home.task.control_path("baselines")).delete(f"\"table\" = '{ITEM}'")
     known = log.history(home.task.relations_path)
-    assert Needs(home.task).passed(known) == -1
+    assert Needs(home.task).passed(known) is None
     ddl.record_events(
         home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "drop_table", seq(30, 10))]
     )
@@ -166,7 +166,7 @@ def test_a_table_that_was_gone_before_its_first_baseline_keeps_nothing(tmp_path:
     ddl.record_events(
         home.task.control_path("ddl_events"), [ddl.CatalogEvent(ITEM, 1, "recreate_table", seq(31, 9))]
     )
-    assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", -1), -1)
+    assert (home.held()[0], Needs(home.task).passed(known)) == (("its first baseline", None), None)
 
 
 def test_a_dropped_table_that_gets_no_first_baseline_keeps_what_its_target_lacks(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_the_store_may_pass_what_older_baselines_have_while_newer_ones_are_on_th
     known = log.history(home.task.relations_path)
     assert Needs(home.task).passed(known) == 16
     home.order("resync")
-    assert (home.held()[0], Needs(home.task).passed(known)) == (("its new baseline", -1), 16)
+    assert (home.held()[0], Needs(home.task).passed(known)) == (("its new baseline", None), 16)
 
 
 def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path: Path) -> None:
     home = Home(tmp_path, both=False)
-    home.baseline(ITEM, 2, after=20, version=-1)
+    home.baseline(ITEM, 2, after=20, version=None)
     assert (home.held(), first(home)) == ([("its baseline, which waits to be mapped", 20)], 21)
     noted(home.task.control_path("mapped"), ITEM, (2, "x", 1))
     assert first(home) == 29
@@ -214,7 +214,7 @@ def test_what_the_key_log_has_not_logged_stays(tmp_path: Path) -> None:
 def test_what_the_tables_in_openedges_layout_lack_stays_and_they_follow(tmp_path: Path) -> None:
     home = Home(tmp_path, KEEP + "\nstore: {openedge: true}", both=False)
     root = Path(home.task.openedge_path)
-    assert (home.held(), first(home)) == ([("its tables in OpenEdge's layout", -1)], 1)
+    assert (home.held(), first(home)) == ([("its tables in OpenEdge's layout", None)], 1)
     for name in ("shop.CDC_item", "PUB._Cdc-Change-Tracking"):
         for start in range(1, 36, 4):
             rows = pa.table({"_Change-Sequence": pa.array([*range(start, start + 4)], pa.int64())})
@@ -281,7 +281,9 @@ def test_a_consumer_that_registers_while_a_purge_begins_is_seen(
     readers.add("other")
     readers.remove("other")
 
-    def late(self: consumers.Consumers, upto: int, version: int, *, log: int = -1) -> bool:
+    def late(
+        self: consumers.Consumers, upto: int | None, version: int | None, *, log: int | None = None
+    ) -> bool:
         if not readers.all():
             readers.add("lake")
             readers.acknowledge("lake", 8)
@@ -297,14 +299,16 @@ def test_a_resync_that_is_asked_for_once_a_purge_has_looked_needs_nothing_of_wha
 ) -> None:
     home, promise = Home(tmp_path, both=False), consumers.Consumers.promise
 
-    def asked(self: consumers.Consumers, upto: int, version: int, *, log: int = -1) -> bool:
+    def asked(
+        self: consumers.Consumers, upto: int | None, version: int | None, *, log: int | None = None
+    ) -> bool:
         done = promise(self, upto, version, log=log)
         if done:
             home.order("resync")
         return done
 
     monkeypatch.setattr(consumers.Consumers, "promise", asked)
-    assert (first(home), home.held()) == (29, [("its new baseline", -1)])
+    assert (first(home), home.held()) == (29, [("its new baseline", None)])
     # Its baseline began behind all that LOG had then, and so behind what went.
     home.baseline(ITEM, 2, after=36, order=1)
     home.applied(ITEM, 36)
@@ -317,7 +321,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 ) -> None:
     home = Home(tmp_path)
     with monkeypatch.context() as broken:
-        trim, done = purging.trim, []
+        trim, done = retention.trim, []
 
         def dies(path: str, *rest: object, **more: object) -> object:
             if done:
@@ -325,7 +329,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
             done.append(path)
             return trim(path, *rest, **more)  # type: ignore[arg-type]
 
-        broken.setattr(purging, "trim", dies)
+        broken.setattr(retention, "trim", dies)
         with pytest.raises(OSError, match="gone"):
             purge_task(home.task)
     assert (home.ids()[0], home.ids(NOTE)[0]) == (29, 1)
@@ -347,7 +351,7 @@ def test_what_is_ordered_goes_by_age_or_position_but_not_what_somebody_needs(tmp
 def test_positions_are_sequences_numbers_and_places_in_the_stream(tmp_path: Path) -> None:
     task = Home(tmp_path, both=False).task
     assert [number_at(task, text) for text in (seq(7, 33), "7", f"{8:040x}", f"{11:040X}", f"{3:040X}")] == [
-        7, 7, 8, 8, -1,
+        7, 7, 8, 8, 0,
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="37 is beyond what is stored: change number 36"):
         number_at(task, "37")

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.shards import ShardTask
 from tailrace.engine.columns import (
     ADD,
     KEPT,
@@ -25,6 +24,7 @@ from tailrace.errors import ApplyError
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
+from tailrace.targets.spark_fold import ShardTask
 
 from ..spark.bag_model import Bag
 from ..spark.bag_model import history as bag_history

@@ -87,7 +87,7 @@ def test_trim_leaves_the_newest_row_of_each_key(
 def test_keyed_table_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([("name", pa.string()), ("colour", pa.string())])
     table = KeyedTable(str(tmp_path / "keyed"), schema, "control.change")
-    assert table.read() == (-1, [])
+    assert table.read() == (None, [])
     table.change(lambda rows: [*rows, row("sky", "grey")])
     table.change(lambda rows: [{**r, "colour": "blue"} for r in rows])
     assert table.rows() == [row("sky", "blue")]

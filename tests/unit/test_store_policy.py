@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.apply.filled_checks import refuse_lowered
+from tailrace.apply.checks.filled_targets import refuse_lowered
 from tailrace.capture.part_readers import PartLoad
 from tailrace.config.policies import Policy, policy_of
 from tailrace.config.task import Task, read

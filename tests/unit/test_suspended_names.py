@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.apply.keylog.exceptions import Suspensions
 from tailrace.formats.qlik.control import TABLES
+from tailrace.keylog.control_tables import Suspensions
 from tailrace.lake import delta as lake
 from tailrace.model.types import arrow_type
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.late_changes import LateChanges, Passed
-from tailrace.apply.table_names import TableNames, refuse_unnamed
+from tailrace.apply.vendor.late_changes import LateChanges, Passed
+from tailrace.apply.vendor.table_names import TableNames, refuse_unnamed
 from tailrace.errors import ApplyError
 
 pytestmark = pytest.mark.unit

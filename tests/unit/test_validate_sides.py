@@ -70,7 +70,7 @@ def test_target_that_only_spark_can_read_says_why(tmp_path: Path) -> None:
 def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older: bool) -> None:
     """There is none in the target, or an older one."""
     home = TaskHome(tmp_path)
-    home.baseline([], number=2, version=-1)
+    home.baseline([], number=2, version=None)
     if older:
         noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
     taken = read_baselines(home.task.control_path("baselines"))[ITEM]

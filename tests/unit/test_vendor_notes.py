@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tailrace import formats
-from tailrace.apply.whole_rows import NAME_KEY
 from tailrace.formats import convert
 from tailrace.formats.base import Read
 from tailrace.formats.report import ConversionReport, TableReport
 from tailrace.operate import vendor_notes
+from tailrace.targets.keyless import NAME_KEY
 
 pytestmark = pytest.mark.unit
 

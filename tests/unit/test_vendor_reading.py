@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import effects
+from tailrace.apply import target_mode
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.base import Read
@@ -65,4 +65,4 @@ def test_columns_of_another_mode_are_none_of_lines_that_leave_columns_out(
     for found in (Read({}, left_out=frozenset({"s.t"})), Read({}, partial=frozenset({"s.t"}))):
         made = with_kept(target, {"s.t": lines}, found, rules)["s.t"]
         with pytest.raises(ConfigError, match=why):
-            effects.check_mode(target, "s.t", made.columns, rules)
+            target_mode.check_mode(target, "s.t", made.columns, rules)

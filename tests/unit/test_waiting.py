@@ -46,7 +46,7 @@ def waiting(
 
 def test_all_batches_in_order(stored: str) -> None:
     every = [(3, ["s.a"]), (5, ["s.a", "s.b"]), (6, []), (8, ["s.b"]), (9, ["s.a", "s.b"])]
-    assert waiting(stored, -1) == (every, False)
+    assert waiting(stored, None) == (every, False)
     assert waiting(stored, 3, 8) == (every[1:4], False)
     assert [(b.upto, sorted(b.tables)) for b in ledger.read_stored(stored)] == every
     assert ledger.read_waiting(stored, 8, most=9)[0][0].tables == {"s.a": A, "s.b": B}
@@ -54,15 +54,15 @@ def test_all_batches_in_order(stored: str) -> None:
 
 
 def test_no_more_than_asked_for_but_whole_and_one_at_least(stored: str) -> None:
-    assert waiting(stored, -1, most=2) == ([(3, ["s.a"])], True)
-    assert waiting(stored, -1, most=4) == ([(3, ["s.a"])], True)
-    assert waiting(stored, -1, most=5) == ([(3, ["s.a"]), (5, ["s.a", "s.b"])], True)
+    assert waiting(stored, None, most=2) == ([(3, ["s.a"])], True)
+    assert waiting(stored, None, most=4) == ([(3, ["s.a"])], True)
+    assert waiting(stored, None, most=5) == ([(3, ["s.a"]), (5, ["s.a", "s.b"])], True)
     assert waiting(stored, 8, most=1) == ([(9, ["s.a", "s.b"])], False)
 
 
 def test_some_tables_alone(stored: str) -> None:
-    assert waiting(stored, -1, tables=["s.b"]) == ([(5, ["s.b"]), (8, ["s.b"]), (9, ["s.b"])], False)
-    assert waiting(stored, -1, tables=["s.b"], most=1) == ([(5, ["s.b"])], True)
+    assert waiting(stored, None, tables=["s.b"]) == ([(5, ["s.b"]), (8, ["s.b"]), (9, ["s.b"])], False)
+    assert waiting(stored, None, tables=["s.b"], most=1) == ([(5, ["s.b"])], True)
     assert waiting(stored, 5, 8, tables=["s.a"]) == ([], False)
 
 
@@ -74,7 +74,7 @@ def test_the_newest_batch_of_each_table(stored: str, tmp_path: Path) -> None:
     done = [AppliedTable("s.a", 1, 0, 0, 0, 0, "none", 0.0, upto=n) for n in (7, 4)]
     ledger.write_applied(path, batch, done)
     assert ledger.newest_applied(path) == {"s.a": 7}
-    assert ledger.read_waiting(str(tmp_path / "none"), -1, most=1) == ([], False)
+    assert ledger.read_waiting(str(tmp_path / "none"), None, most=1) == ([], False)
 
 
 @pytest.mark.parametrize(("version", "reached"), [(3, 10), (4, 20)])

@@ -1,12 +1,21 @@
-"""Applies what the store has written: slices of whole transactions, tables of a slice side by side.
+"""The life of a batch: what waits, what is due, what is applied, what is recorded.
 
-The applier follows the `stored` record (written before TRACKING). A slice is a run of store batches with at
-most `max_changes` rows (one batch at least), so it ends where source transactions end. Each target keeps its
-own progress, in its own commits; a slice that is applied again skips what a target already has.
+The applier follows the table `stored`: a row for each batch of the store, written before TRACKING. It applies
+*rounds*: runs of whole store batches of at most `max_changes` rows, so each round ends where transactions of
+the source end. Each target keeps its own progress, in its own commits. A round that is applied again skips
+the changes that a target has already.
 
-A table takes part in a slice only when it lacks nothing from before it, so that what the store has counted in
-the slice bounds what the table gets (`TableBatch.counts`). Who is not that far, because it was paused, had no
-baseline or has failed, is behind (`Backlog`), and gets slices of its own that begin where it stands.
+A table takes part in a round only if it has all earlier changes, so the numbers of changes that the store has
+counted are upper bounds for the table (`ChangeBatch.counts`). A table that was paused, had no baseline or has
+failed is *late* (see `Backlog`). It gets rounds of its own, from its progress on, until it is level with the
+newest round.
+
+    catch_up
+      _apply_new       rounds that are new to all tables
+        Rounds.apply     one round, tables side by side, then the record
+          TableApplier     the changes of a table, cut at new layouts, mapped to its target
+            Merger           one merge for each batch, and its key log
+      _apply_late      the same for late tables, from the progress of the last of them on
 """
 
 from __future__ import annotations
@@ -20,33 +29,32 @@ from typing import TYPE_CHECKING
 from ..errors import BaselineNeededError, OvertakenError, TailraceError
 from ..execution import seconds_waited
 from ..lake import delta as lake
+from ..model.positions import order_key
 from ..state import totals
 from ..state.ledger import APPLIED_APP, AppliedTable, Stored
-from .backlog import Backlog
+from ..targets.base import Target
+from .apply_record import ApplyRecord
+from .backlog import Backlog, cut_rounds
 from .cadence import Cadence
-from .gate import Gate
-from .known import TableHistory
 from .mapped_snapshots import MappedSnapshotLoader
-from .reach import Reach
+from .merger import Merger, Read
 from .reading import ApplyPaths, read_changes
-from .record import Record
+from .rounds import Rounds
 from .route import Routes
-from .segment import slices
-from .slice_apply import SliceApply
-from .table_apply import TableApply
-from .targets.base import Target
-from .task_batches import Read, TaskBatches
+from .scheduler import Scheduler
+from .table_applier import TableApplier
+from .table_progress import TableHistory, TableProgress
 from .task_rules import TaskRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TRIES = 5
-"""So many times one call begins again because another process wrote to the key log meanwhile."""
+ATTEMPTS = 5
+"""The maximum number of attempts of one call, if another process writes to the key log meanwhile."""
 
 
 class Applier:
-    """Brings targets up to what is stored; one instance per task, any thread may call `catch_up`."""
+    """Applies to targets what is stored; one instance per task, any thread may call `catch_up`."""
 
     def __init__(
         self,
@@ -58,26 +66,26 @@ class Applier:
         max_bytes: int = 1 << 62,
         parallel: int,
         need_baseline: bool,
-        gate: Gate,
+        scheduler: Scheduler,
         rules: TaskRules | None = None,
         routes: Routes | None = None,
         loads: MappedSnapshotLoader | None = None,
         read: Read | None = None,
     ) -> None:
-        self._paths, self._loads, self._rules = paths, loads, rules
-        self._most, self._need_baseline = (max_changes, max_bytes), need_baseline
-        self._gate = gate
+        self._spark, self._paths, self._loads, self._rules = spark, paths, loads, rules
+        self._round_limits, self._need_baseline = (max_changes, max_bytes), need_baseline
+        self._scheduler = scheduler
         self._lock = threading.Lock()
-        self._known = TableHistory(paths)
-        self._reach = Reach(target, rules, self._known)
-        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP))
-        batches = TaskBatches(spark, target, paths, rules, read or read_changes)
-        self._tables = TableApply(
-            spark, target, rules, routes, self._gate, self._known, self._reach, batches
-        )  # fmt: skip
-        self._record = Record(paths.applied, self._backlog, self._tables.there)
-        self._slices = SliceApply(self._tables, batches, self._record, parallel)
-        self._loaded = False
+        self._history = TableHistory(paths)
+        self._progress = TableProgress(target, rules, self._history)
+        self._backlog = Backlog(paths.stored, lake.progress(paths.applied, APPLIED_APP) or 0)
+        merger = Merger(spark, target, rules, read or read_changes)
+        self._tables = TableApplier(
+            target, paths, rules, routes, scheduler, self._history, self._progress, merger
+        )
+        self._record = ApplyRecord(paths.applied, self._backlog, self._tables.applied_before)
+        self._rounds = Rounds(self._tables, self._record, parallel)
+        self._loads_read = False
         self._arrived = time.monotonic()
 
     def add(self, batch: Stored) -> None:
@@ -87,177 +95,181 @@ class Applier:
 
     @property
     def recorded(self) -> int:
-        """The change number of the last recorded apply batch."""
+        """The change number of the last recorded round."""
         return self._backlog.recorded
 
     def catch_up(
-        self,
-        stop: threading.Event | None = None,
-        cadence: Cadence | None = None,
+        self, stop: threading.Event | None = None, cadence: Cadence | None = None
     ) -> list[AppliedTable]:
-        """Applies every pending slice, if the cadence says that it is time; gives what was done, per table
-        and slice.
+        """Applies everything that waits, if the cadence says that it is time. Returns a row for each commit.
 
         Raises:
-            TailraceError: the changes of a table could not be applied, and that ends the task. What other
-                tables got in the slice is recorded.
+            TailraceError: the changes of a table could not be applied, and that ends the task. The commits of
+                other tables in the round are recorded.
         """
         with self._lock:
             arrived = self._arrived
-            front = self._backlog.take()  # before layouts are read: theirs are known then
-            waited = max(time.monotonic() - arrived, 0.0) if front else 0.0
-            self._gate.begin(waited)
+            new = self._backlog.take()  # before layouts are read, so that the layouts of these are known
+            waited = max(time.monotonic() - arrived, 0.0) if new else 0.0
+            self._scheduler.begin(waited)
             self._refresh()
-            waiting = [t for t in self._backlog.behind if self._ready(t)]
-            changes = sum(b.rows or 1 for b in front) + len(waiting)
-            if cadence and not cadence.due(changes, sum(b.size for b in front)):
+            late = [t for t in self._backlog.late if self._is_due(t)]
+            changes = sum(b.rows or 1 for b in new) + len(late)
+            if cadence and not cadence.due(changes, sum(b.size for b in new)):
                 return []
-            # Waiting for Spark's start costs once: later batches need not be rarer for it.
-            began = time.monotonic() - seconds_waited(self._tables.spark)
-            self._slices.done, self._slices.failed = [], set()
-            self._until_logged(stop)
+            # The start of Spark is waited for once: it makes later batches no rarer.
+            began = time.monotonic() - seconds_waited(self._spark)
+            self._rounds.done, self._rounds.failed = [], set()
+            self._apply_all(stop)
             if cadence:
-                cadence.went(time.monotonic() - began - seconds_waited(self._tables.spark), waited)
-            return self._slices.done
+                cadence.went(time.monotonic() - began - seconds_waited(self._spark), waited)
+            return self._rounds.done
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block nothing is applied, and no order is followed: the caller may write to targets."""
+        """Within the block nothing is applied and no command is followed, so the caller may write to targets."""
         with self._lock:
             try:
                 yield
             finally:
-                self._reach.forget()
+                self._progress.forget()
                 if self._rules:
-                    self._rules.after_others()
+                    self._rules.forget(key_log=True)
 
-    def _until_logged(self, stop: threading.Event | None) -> None:
-        """Applies everything; again where the key log was left behind its targets."""
-        for tries in range(TRIES):
+    def _apply_all(self, stop: threading.Event | None) -> None:
+        """Applies everything that waits; again if another process wrote to the key log meanwhile."""
+        for attempt in range(ATTEMPTS):
             try:
-                self._behind()
-                self._pass_front(stop)
-                self._bring_up(stop)
+                self._late_tables()
+                self._apply_new(stop)
+                self._apply_late(stop)
                 return
             except OvertakenError:
-                if tries == TRIES - 1:
+                if attempt == ATTEMPTS - 1:
                     raise
 
-    def _pass_front(self, stop: threading.Event | None) -> None:
-        """Applies batches that are new to every table. Who cannot have them now is behind from then on."""
-        while front := self._backlog.take():
-            for one in slices(front, *self._most):
+    # Rounds that are new to all tables.
+
+    def _apply_new(self, stop: threading.Event | None) -> None:
+        """Applies rounds that are new to all tables. A table that cannot have them now is late afterwards."""
+        while new := self._backlog.take():
+            for stored in cut_rounds(new, *self._round_limits):
                 if stop is not None and stop.is_set():
                     return
                 self._refresh()
-                here = {t for b in one for t in b.tables}
-                level = {t for t in here - self._backlog.behind.keys() if self._ready(t)}
-                level = {t for t in sorted(level) if self._stand(t) is not None}
-                for table in here - self._slices.apply(one, level, ends=True):
-                    self._backlog.waits(table, one[-1].upto)
+                changed = {t for b in stored for t in b.tables}
+                ready = {t for t in changed - self._backlog.late.keys() if self._is_due(t)}
+                ready = {t for t in sorted(ready) if self._is_readable(t)}
+                for table in changed - self._rounds.apply(stored, ready, newest=True):
+                    self._backlog.add_late(table, stored[-1].upto)
             if not self._backlog.unread:
                 return
 
-    def _bring_up(self, stop: threading.Event | None) -> None:
-        """Applies to tables that are behind what they lack, until they are level with the front."""
-        while (behind := self._behind()) and not (stop is not None and stop.is_set()):
-            self._refuse_lost(behind)
-            if behind:
-                self._follow(behind, stop)
+    # Rounds of late tables.
 
-    def _refuse_lost(self, behind: dict[str, int]) -> None:
-        """Takes out the tables that need store batches which are not kept any more: what they get could not
-        be told."""
+    def _apply_late(self, stop: threading.Event | None) -> None:
+        """Applies to late tables the changes that they have not, until they are level with the others."""
+        while (late := self._late_tables()) and not (stop is not None and stop.is_set()):
+            self._refuse_removed(late)
+            if late:
+                self._apply_rounds_of(late, stop)
+
+    def _late_tables(self) -> dict[str, int]:
+        """Returns the progress of late tables that are due and have not failed in this call. Tables that have
+        all changes are no longer late, and their count of errors is reset."""
+        late = {}
+        for table in sorted(t for t in self._backlog.late.keys() - self._rounds.failed if self._is_due(t)):
+            if not self._is_readable(table):
+                continue
+            number = order_key(self._progress.of(table))
+            if number < self._backlog.late[table]:
+                late[table] = number
+            else:
+                self._end_late(table)
+        return late
+
+    def _end_late(self, table: str) -> None:
+        """Notes that a table has all changes; otherwise it would be tried again for ever."""
+        del self._backlog.late[table]
+        self._scheduler.applied(table)
+
+    def _refuse_removed(self, late: dict[str, int]) -> None:
+        """Takes out the tables that need store batches which retention has removed: nothing would say what
+        their changes were."""
         stored, applied = self._paths.stored, self._paths.applied
-        gone = totals.parts_gone(stored)
-        if not any(gone.get(t, -1) > reached for t, reached in behind.items()):
+        removed = totals.parts_gone(stored)
+        if not any(removed.get(t, -1) > progress for t, progress in late.items()):
             return
         # By the record they may be further than their targets: where there was nothing to apply.
         loads = self._loads.done if self._loads else {}
-        recorded = totals.Totals(stored, applied).reached(self._known.baselines, loads)
-        for table, reached in sorted(behind.items()):
-            if gone.get(table, -1) > max(reached, recorded.get(table, -1)):
+        recorded = totals.Totals(stored, applied).reached(self._history.baselines, loads)
+        for table, progress in sorted(late.items()):
+            if removed.get(table, -1) > max(progress, recorded.get(table, -1)):
                 error = BaselineNeededError(
-                    f"it stands at change number {behind.pop(table)}, and store batches of it up to "
-                    f"{gone[table]} are not kept any more",
+                    f"its target has the changes up to {late.pop(table)}, and store batches of it up to "
+                    f"{removed[table]} were removed",
                     where=f"apply {table}",
                     hint=f"`tailrace resync` {table}",
                 )
                 self._fail(table, error)
 
-    def _behind(self) -> dict[str, int]:
-        """Where tables stand that are behind and may go on now, which those that failed in this call may not.
-        Tables that are level after all are so from now on, and their row of errors has ended."""
-        behind = {}
-        for table in sorted(t for t in self._backlog.behind.keys() - self._slices.failed if self._ready(t)):
-            if (reached := self._stand(table)) is None:
-                continue
-            if reached < self._backlog.behind[table]:
-                behind[table] = reached
-            else:
-                self._level(table)
-        return behind
+    def _apply_rounds_of(self, late: Mapping[str, int], stop: threading.Event | None) -> None:
+        """Applies rounds to late tables, from the least of their progress on."""
+        baselines = {t: self._history.baselines.get(t) for t in late}
+        active, after = set(late), min(late.values())
 
-    def _level(self, table: str) -> None:
-        """Notes that a table lacks nothing up to the front; else it would be tried again for ever."""
-        del self._backlog.behind[table]
-        self._gate.went(table)
+        def unchanged() -> set[str]:
+            """The tables that may go on: a target that was replaced meanwhile has another progress."""
+            return {t for t in active if self._is_due(t) and self._history.baselines.get(t) == baselines[t]}
 
-    def _follow(self, behind: Mapping[str, int], stop: threading.Event | None) -> None:
-        """Brings tables up from the change numbers where they stand."""
-        begun = {t: self._known.baselines.get(t) for t in behind}
-        active, after = set(behind), min(behind.values())
-
-        def as_begun() -> set[str]:
-            """Those that may go on; where the target was replaced meanwhile, they stand elsewhere now."""
-            return {t for t in active if self._ready(t) and self._known.baselines.get(t) == begun[t]}
-
-        while active := as_begun():
-            window = self._backlog.window(after, active)
-            if not window:
+        while active := unchanged():
+            waiting = self._backlog.waiting(after, active)
+            if not waiting:
                 for table in active:
-                    self._level(table)
+                    self._end_late(table)
                 return
-            for one in slices(window, *self._most):
+            for stored in cut_rounds(waiting, *self._round_limits):
                 if stop is not None and stop.is_set():
                     return
                 self._refresh()
-                active = self._slices.apply(one, as_begun(), ends=False)
-                after = one[-1].upto
-                self._pass_front(stop)  # nobody waits for those who are behind
+                active = self._rounds.apply(stored, unchanged(), newest=False)
+                after = stored[-1].upto
+                self._apply_new(stop)  # the other tables do not wait for late ones
 
-    def _ready(self, table: str) -> bool:
+    # Which tables may be applied now.
+
+    def _is_due(self, table: str) -> bool:
         if self._loads is not None and not self._loads.ready(table):
             return False
-        return (not self._need_baseline or table in self._known.baselines) and self._gate.open(table)
+        has_rows = not self._need_baseline or table in self._history.baselines
+        return has_rows and self._scheduler.is_due(table)
 
-    def _stand(self, table: str) -> int | None:
-        """The change number that a table has reached; None when that cannot be told now."""
+    def _is_readable(self, table: str) -> bool:
+        """Whether the progress of a table can be read now. Adds what is missing in the record."""
         try:
-            reached = self._reach.of(table)
-            self._record.check(table, reached)
-            return reached
-        except Exception as error:  # noqa: BLE001 - the gate raises it again when it ends the task
+            self._record.check(table, self._progress.of(table))
+            return True
+        except Exception as error:  # noqa: BLE001 - the scheduler raises it again if it ends the task
             self._fail(table, self._tables.explained(table, error))
-            return None
+            return False
 
     def _fail(self, table: str, error: TailraceError) -> None:
-        self._slices.failed.add(table)
-        self._backlog.waits(table, self._backlog.recorded)  # until it is known where it stands
-        self._gate.failed(table, error)
+        self._rounds.failed.add(table)
+        self._backlog.add_late(table, self._backlog.recorded)  # until its progress is known
+        self._scheduler.failed(table, error)
 
     def _refresh(self) -> None:
-        """Takes in layouts, baselines and orders."""
-        changed = self._known.refresh()
+        """Reads layouts, baselines and commands that are new."""
+        changed = self._history.refresh()
         if changed is not None:
-            self._loaded = False
-            self._reach.forget(changed)
-            self._slices.failed -= changed
-            for table in changed:  # its target was replaced: it is at what LOG held when its baseline began
-                self._backlog.waits(table, self._backlog.recorded)
-        self._gate.refresh(self._known.baselines)
-        if self._loads is not None and not self._loaded:
-            self._loads.refresh(self._known.baselines, self._gate)
+            self._loads_read = False
+            self._progress.forget(changed)
+            self._rounds.failed -= changed
+            for table in changed:  # its target was replaced: it has what LOG had when its baseline began
+                self._backlog.add_late(table, self._backlog.recorded)
+        self._scheduler.refresh(self._history.baselines)
+        if self._loads is not None and not self._loads_read:
+            self._loads.refresh(self._history.baselines, self._scheduler)
         elif self._loads is not None:
-            self._loads.look(self._known.baselines, self._gate)
-        self._loaded = True
+            self._loads.look(self._history.baselines, self._scheduler)
+        self._loads_read = True

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..engine.rules import Rules
+from ..model.positions import ChangeNumber, ChangeRange, order_key
 from ..state.ledger import AppliedTable
+from ..targets.merge_result import ApplyOutcome, Conflicts
 from ..wire.keylog_values import IGNORED
-from .expect import Expected
-from .targets.outcome import ApplyOutcome
 
 _PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
 
@@ -20,7 +20,7 @@ class ApplyResult:
     """What applying a change table did, or would do.
 
     Attributes:
-        upto: the greatest change number in it; -1: there was nothing new.
+        end: the last change number that was applied; None: nothing was new.
         counts: changes by operation.
         actions, conflicts: changes by `action_taken` (`ignored` for the byte 0), and by conflict.
         flagged: flagged changes.
@@ -28,7 +28,7 @@ class ApplyResult:
         suspended: why the table takes no more changes; None: it does.
     """
 
-    upto: int = -1
+    end: int | None = None
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys("IUDT", 0))
     actions: Mapping[str, int] = field(default_factory=dict)
     conflicts: Mapping[str, int] = field(default_factory=dict)
@@ -38,13 +38,13 @@ class ApplyResult:
 
 
 def result_of(
-    upto: int, counts: Mapping[str, int], expected: Expected, rules: Rules, outcome: ApplyOutcome
+    end: int | None, counts: Mapping[str, int], found: Conflicts, rules: Rules, outcome: ApplyOutcome
 ) -> ApplyResult:
-    """Counts the changes up to a number: all of them by operation, odd ones by their outcome."""
+    """Counts the changes up to the number `end`: all by operation, conflicts by their outcome."""
     left = Counter({k: counts[k] for k in "IUDT"})
     actions: Counter[str] = Counter()
     conflicts: Counter[str] = Counter()
-    for situation, (many, _) in expected.tally.items():
+    for situation, (many, _) in found.tally.items():
         made = rules.outcome(situation)
         left["U" if situation[0] == "K" else situation[0]] -= many
         actions[_word(made.action)] += many
@@ -53,13 +53,13 @@ def result_of(
     for letter, situation in _PLAIN.items():
         actions[_word(rules.outcome(situation).action)] += left[letter]
     by_kind = {k: counts[k] for k in "IUDT"}
-    return ApplyResult(upto, by_kind, dict(+actions), dict(conflicts), expected.flagged(rules), outcome)
+    return ApplyResult(end, by_kind, dict(+actions), dict(conflicts), found.flagged(rules), outcome)
 
 
 def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
-    """What several batches of a table did, one after the other; of the target the last version and plan."""
+    """The sum of the results of a table's batches, in their order, with the last version and plan."""
     found = list(parts) or [ApplyResult()]
-    last = max(found, key=lambda one: one.upto)
+    last = max(found, key=lambda one: order_key(one.end))
     numbers = ("inserted", "updated", "deleted", "missing", "seconds")
     outcome = replace(last.outcome, **{n: sum(getattr(d.outcome, n) for d in found) for n in numbers})
     counts, actions, conflicts = (
@@ -68,15 +68,15 @@ def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
     )
     counts = {k: counts.get(k, 0) for k in "IUDT"}
     flagged = sum(d.flagged for d in found)
-    return ApplyResult(last.upto, counts, actions, conflicts, flagged, outcome, found[-1].suspended)
+    return ApplyResult(last.end, counts, actions, conflicts, flagged, outcome, found[-1].suspended)
 
 
-def applied(table: str, done: ApplyResult, after: int, upto: int) -> AppliedTable:
-    """Returns the record of a batch of changes in (`after`, `upto`]. The table has progressed to `upto`
-    where nothing was new, to `after` where it was suspended before the first change."""
-    out, reached = done.outcome, done.upto
-    if reached < 0:
-        reached = after if done.suspended is not None else upto
+def applied(table: str, done: ApplyResult, numbers: ChangeRange) -> AppliedTable:
+    """Returns the record of a batch of these change numbers. The progress is the end of the range if nothing
+    was new, and its start if the table was suspended before the first change."""
+    out, reached = done.outcome, done.end
+    if reached is None:
+        reached = numbers.lower if done.suspended is not None else numbers.end
     return AppliedTable(
         table,
         out.version,
@@ -86,7 +86,7 @@ def applied(table: str, done: ApplyResult, after: int, upto: int) -> AppliedTabl
         out.missing,
         out.plan,
         out.seconds,
-        upto=reached,
+        upto=ChangeNumber(reached),
         flagged=done.flagged,
         suspended=done.suspended or "",
         conflicts=done.conflicts,

@@ -1,48 +1,63 @@
-"""Which store batches wait to be applied, and to which tables.
+"""The store batches that wait to be applied, and the tables that wait for older ones.
 
-The *front* are the batches later than the last recorded slice: they are new to every table. A table that was
-paused, failed or had no baseline when the front passed is *behind*. Of those tables only the names are kept;
-their batches are read from the ledger again once they are ready. So what is in memory has a bound (`ROWS`),
-however long a table waits.
+*New* batches are later than the last recorded round: no table has them. A table that was paused, failed or
+had no baseline when a round was applied is *late*. Only the names of late tables are kept. Their batches are
+read from the table `stored` again once the tables are due. So memory has a bound (`ROWS`), however long a
+table waits.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from ..model.positions import ChangeNumber
 from ..state import ledger
 from ..state.ledger import Stored
 
 ROWS = 20_000
-"""About so many rows of `stored` are in memory at a time: a batch has one, and one for each of its tables."""
+"""The approximate number of rows of `stored` in memory: a batch has one, and one for each of its tables."""
+
+
+def cut_rounds(pending: Sequence[Stored], max_changes: int, max_bytes: int = 1 << 62) -> list[list[Stored]]:
+    """Cuts store batches, in order, into rounds of at most that many rows and bytes. A round has one batch at
+    least; no batch is split."""
+    found: list[list[Stored]] = []
+    rows = size = 0
+    for batch in pending:
+        if not found or rows + batch.rows > max_changes or size + batch.size > max_bytes:
+            found.append([])
+            rows = size = 0
+        found[-1].append(batch)
+        rows, size = rows + batch.rows, size + batch.size
+    return found
 
 
 class Backlog:
-    """The batches that wait. `add` may be called by any thread at any time; all else by one thread at a time.
+    """The batches that wait. Any thread may call `add` at any time; the rest is for one thread at a time.
 
     Args:
         path: the `stored` table.
-        recorded: the number of the last recorded slice.
+        recorded: the last change number of the last recorded round.
 
     Attributes:
-        recorded: the same, as it moves on (`passed`).
-        behind: table -> the number up to which batches of it may wait, of those that are recorded. A table
-            that is not in it lacks none of them.
+        recorded: the same, as it advances (`passed`).
+        late: late table -> the change number up to which recorded batches of it may wait. Other tables have
+            all of them.
     """
 
     def __init__(self, path: str, recorded: int) -> None:
         self._path, self._most = path, ROWS
         self.recorded = recorded
-        self.behind: dict[str, int] = ledger.newest_stored(path, recorded)
+        self.late: dict[str, int] = dict(ledger.newest_stored(path, ChangeNumber(recorded)))
         self._lock = threading.Lock()
         self._inbox: list[Stored] = []
         self._room = self._most
-        self._unread = True  # the ledger has batches that are neither in the inbox nor in the front
-        self._front: list[Stored] = []
+        self._unread = True  # `stored` has batches that are neither in the inbox nor in `_new`
+        self._new: list[Stored] = []
 
     def add(self, batch: Stored) -> None:
-        """Tells of a batch that has been written to the ledger. Never waits for whoever applies."""
+        """Adds a batch that has been written to `stored`. Never waits for the applier."""
         with self._lock:
             self._room -= 1 + len(batch.tables)
             if self._room < 0:
@@ -59,38 +74,39 @@ class Backlog:
             return self._unread
 
     def take(self) -> list[Stored]:
-        """The oldest batches of the front, in order."""
-        if not (self._front and self.unread):  # else there is enough to do
+        """The oldest new batches, in order."""
+        if not (self._new and self.unread):  # otherwise there is enough to do
             with self._lock:
                 come, self._inbox, self._room = self._inbox, [], self._most
                 unread, self._unread = self._unread, False
-            last = self._front[-1].upto if self._front else self.recorded
+            last = self._new[-1].upto if self._new else self.recorded
             if unread:
-                # What comes from here on is in the inbox: nothing is missed in between.
+                # Later batches are in the inbox: none is missed in between.
                 try:
-                    come, unread = ledger.read_waiting(self._path, last, most=self._most)
+                    come, unread = ledger.read_waiting(self._path, ChangeNumber(last), most=self._most)
                 finally:
                     if unread:
                         with self._lock:
                             self._unread = True
-            self._front += [b for b in come if b.upto > last]
-        return list(self._front)
+            self._new += [b for b in come if b.upto > last]
+        return list(self._new)
 
     def passed(self, upto: int) -> None:
-        """Notes that the front is recorded up to a batch."""
+        """Notes that rounds are recorded up to a change number."""
         self.recorded = upto
-        self._front = [b for b in self._front if b.upto > upto]
+        self._new = [b for b in self._new if b.upto > upto]
 
-    def waits(self, table: str, upto: int) -> None:
-        """Notes that a table is behind: batches of it up to `upto` may wait."""
-        self.behind[table] = max(upto, self.behind.get(table, -1))
+    def add_late(self, table: str, upto: int) -> None:
+        """Notes that a table is late: batches of it up to `upto` may wait."""
+        self.late[table] = max(upto, self.late.get(table, -1))
 
-    def window(self, after: int, tables: Collection[str]) -> list[Stored]:
-        """The oldest recorded batches later than `after` of tables that are behind, in order, with the counts
-        of these tables alone; none: there are no more."""
-        return ledger.read_waiting(self._path, after, self.recorded, tables, most=self._most)[0]
+    def waiting(self, after: int, tables: Collection[str]) -> list[Stored]:
+        """The oldest recorded batches later than `after` of late tables, in order, with the counts of these
+        tables alone; empty if there are no more."""
+        numbers = ChangeNumber(after), ChangeNumber(self.recorded)
+        return ledger.read_waiting(self._path, *numbers, tables, most=self._most)[0]
 
     def holding(self, number: int) -> Stored | None:
-        """The batch that holds a change number; None when the ledger does not have it."""
-        found, _ = ledger.read_waiting(self._path, number - 1, most=1)
+        """The batch that has a change number; None if `stored` does not have it."""
+        found, _ = ledger.read_waiting(self._path, ChangeNumber(number - 1), most=1)
         return found[0] if found else None

@@ -28,9 +28,9 @@ from ..model.types import arrow_type
 from ..sources.base import OR_LEAVE_OUT
 from ..sources.postgresql.layout import UNKNOWN_VALUE
 from ..store.tables import widens
+from ..targets.layout_changes import changed
 from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
-from .targets.retype import changed
 
 APPLY, IGNORE, SUSPEND, STOP = "apply", "ignore", "suspend", "stop"
 DEFAULTS: Mapping[str, str] = {

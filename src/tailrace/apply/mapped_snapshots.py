@@ -30,20 +30,21 @@ from ..state.baselines import Baseline
 from ..state.declarations import MAPPED_LOADS
 from ..state.lifecycle import TableStates
 from ..state.state_table import StateTable
-from .gate import Gate
+from ..targets.parts import BASELINE, Parts
+from ..targets.projection import Projection
+from ..targets.rule_columns import added_by, rules_of
+from .baseline_staging import Staging
 from .mapping.mapped import rows
-from .mapping.projection import Projection
+from .mapping.prepare import projection_of
 from .mapping.table_map import STAGED_FOR
 from .route import Routes
-from .rule_columns import added_by, rules_of
-from .staging import Staging
-from .tasks import BASELINE, Parts
+from .scheduler import Scheduler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
-    from .targets.base import Target
+    from ..targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")
 CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"
@@ -79,7 +80,7 @@ def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, st
 def waits_in_staging(baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool:
     """Whether a baseline is not in its target yet, because it is still to be mapped; `found` as in
     `made_with`."""
-    return baseline.version < 0 and found.get(baseline.table, (0, "", 0))[0] != baseline.number
+    return baseline.version is None and found.get(baseline.table, (0, "", 0))[0] != baseline.number
 
 
 class MappedSnapshotLoader:
@@ -112,7 +113,7 @@ class MappedSnapshotLoader:
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
         self._refused: dict[str, tuple[tuple[int, str], str]] = {}
-        self._failed: set[str] = set()  # tried again while the gate says so
+        self._failed: set[str] = set()  # tried again while the scheduler says so
 
     @staticmethod
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> MappedSnapshotLoader:
@@ -136,43 +137,43 @@ class MappedSnapshotLoader:
         """Whether the target holds a baseline made with the mapping that holds now."""
         return table not in self._waiting
 
-    def look(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+    def look(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
         """Suspends again what was resumed, and still cannot go on; tries again what failed. Superseded ones
         wait for a baseline to come."""
-        if any(not gate.superseded(t) for t in self._waiting):
-            self.refresh(baselines, gate)
+        if any(not scheduler.superseded(t) for t in self._waiting):
+            self.refresh(baselines, scheduler)
 
-    def refresh(self, baselines: Mapping[str, Baseline], gate: Gate) -> None:
+    def refresh(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
         """Takes in new baselines, but not of tables whose target is moving, nor superseded ones; suspends
-        tables whose mapping has changed. What cannot be loaded is left to the gate, and tried again when it
+        tables whose mapping has changed. What cannot be loaded is left to the scheduler, and tried again when it
         lets the table in.
 
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.
         """
-        self._waiting, moving = set(baselines), {t for t in baselines if gate.moving(t)}
+        self._waiting, moving = set(baselines), {t for t in baselines if scheduler.moving(t)}
         for table, one in baselines.items():
             made_of = (one.number, self._routes.map(table).digest)
             refused = self._refused.get(table, (None, ""))[0] == made_of
-            if refused or table in moving or (table in self._failed and not gate.open(table)):
+            if refused or table in moving or (table in self._failed and not scheduler.is_due(table)):
                 continue
             try:
-                if self._made(table, one, superseded=gate.superseded(table)):
+                if self._made(table, one, superseded=scheduler.superseded(table)):
                     self._waiting.discard(table)
                 if table in self._failed:
                     self._failed.discard(table)
-                    gate.went(table)
+                    scheduler.applied(table)
             except BaselineNeededError as error:
                 self._refused[table] = made_of, error.what
-            except Exception as error:  # noqa: BLE001 - the gate is asked
+            except Exception as error:  # noqa: BLE001 - the scheduler is asked
                 where = f"baseline of {table}"
                 if known := self._routes.value_error(table, error, where=where):
                     self._refused[table] = made_of, f"{known.what}; {known.hint}"
                 else:
                     self._failed.add(table)
-                    gate.failed(table, from_spark(error, where=where))
+                    scheduler.failed(table, from_spark(error, where=where))
         # Nobody has looked at those.
-        left = {t for t in self._waiting - self._failed - moving if not gate.superseded(t)}
+        left = {t for t in self._waiting - self._failed - moving if not scheduler.superseded(t)}
         states = lifecycle.of_task(self._orders, baselines) if left else TableStates()
         for table in sorted(left):
             state = states[table]
@@ -199,8 +200,8 @@ class MappedSnapshotLoader:
         made = self._routes.prepared(table, self._routes.landed(baseline))
         assert made is not None  # noqa: S101 - it has a digest
         more = self._rule_columns(table)
-        shares, projection = self._target.capabilities.shares, Projection.of([made])
-        if projection is not None and shares is not None and shares.loads(table):
+        projection = projection_of([made])
+        if projection is not None and self._target.loads_parts(table):
             read = StagedRows(path, projection, schema_of(made.relation.columns))
             job = Job(
                 "baseline", f"baseline {table}: {baseline.rows:,} rows through its mapping", baseline.rows

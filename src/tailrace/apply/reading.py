@@ -1,4 +1,4 @@
-"""A segment of one table's changes, read from its change table."""
+"""The changes of a batch, read by Spark's SQL from their change table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..model.change import PREFIX, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..store.kept import files_between
 from ..store.tables import kept_as
-from .segment import Segment
+from ..targets.change_batch import ChangeBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,33 +33,34 @@ class ApplyPaths:
     changes: Callable[[str], str]
 
 
-def read_changes(spark: SparkSession, path: str, one: Segment) -> ChangeTable | None:
-    """A segment of a change table, read from its parquet files (no Delta snapshot on the JVM's side); None
-    when no file can hold it.
+def read_changes(spark: SparkSession, batch: ChangeBatch) -> ChangeTable | None:
+    """Returns the changes of a batch, read from the parquet files of the change table (without a Delta
+    snapshot in the JVM); None if no file has any.
 
     Raises:
         PositionError: some of its changes may be gone.
     """
     from pyspark.sql.types import StructType
 
+    path, numbers, relation = batch.changes, batch.range, batch.relation
     table = DeltaTable(path)
-    files = files_between(path, table, SEQ, one.after, one.upto)
+    files = files_between(path, table, SEQ, numbers.lower, numbers.end)
     if not files:
         return None
     schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(table))))
     df = spark.read.schema(schema).parquet(*files)
     # A column that became another type later stands under another name; its place stays, for the masks.
-    for c in one.relation.columns:
-        kept = kept_as(df.columns, c.name, one.upto)
+    for c in relation.columns:
+        kept = kept_as(df.columns, c.name, numbers.end)
         if kept != c.name:
-            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{one.upto}", kept: c.name})
-    return ChangeTable(restrict(df, one), one.relation.key, [c.name for c in one.relation.columns])
+            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{numbers.end}", kept: c.name})
+    return ChangeTable(restrict(df, batch), relation.key, [c.name for c in relation.columns])
 
 
-def restrict(df: DataFrame, one: Segment) -> DataFrame:
-    """The rows of a segment: change numbers in (after, upto], and not yet in the baseline."""
+def restrict(df: DataFrame, batch: ChangeBatch) -> DataFrame:
+    """Returns the rows of a batch: change numbers in its range, from its position on."""
     from pyspark.sql import functions as F
 
     number = F.substring(SEQ, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
-    kept = df.where((number > one.after) & (number <= one.upto))
-    return kept.where(F.col(POSITION) >= one.position) if one.position else kept
+    kept = df.where((number > batch.range.lower) & (number <= batch.range.end))
+    return kept.where(F.col(POSITION) >= batch.position) if batch.position else kept

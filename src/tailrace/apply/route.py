@@ -13,26 +13,70 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..errors import ApplyError, StopPolicyError
+from ..errors import ApplyError, BaselineNeededError, StopPolicyError
 from ..lake import log
-from ..model.change import Relation
+from ..model.change import ChangeTable, Relation
+from ..model.positions import ChangeRange
 from ..state import commands
 from ..state import ddl as kept
 from ..state.baselines import Baseline
 from ..state.layouts import layouts_seen
 from ..state.open_warnings import PIPELINE, OpenWarnings, log_only
+from ..targets.change_batch import ChangeBatch
 from . import ddl
 from .mapping.left_out import TO_HAVE_IT, LeftOutColumns, TargetLayout, stays_out
+from .mapping.mapped import counts_of, mapped
 from .mapping.prepare import Prepared, prepare
 from .mapping.table_map import TableMap, task_map
 from .mapping.value_errors import value_error
-from .one_route import Route
-from .segment import Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..config.task import Task
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the changes of one layout come to their target.
+
+    Attributes:
+        before, relation: the target's layout before these changes, and with them.
+        steps: what changes go through, in order.
+    """
+
+    before: Relation
+    relation: Relation
+    steps: tuple[Prepared, ...] = ()
+
+    @staticmethod
+    def of(source: Relation, follows: Relation, made: Prepared | None, before: Relation) -> Route:
+        """The route of changes in the layout `source` to a target that follows another one, with its mapping,
+        and has the layout `before`."""
+        first = ddl.projection(source, follows)
+        steps = tuple(one for one in (first, made) if one is not None)
+        return Route(before, follows if made is None else made.relation, steps)
+
+    def through(
+        self, changes: ChangeTable, counts: Mapping[str, int]
+    ) -> tuple[ChangeTable, Mapping[str, int]]:
+        """The changes as the target's, and upper bounds of what occurs in them.
+
+        Raises:
+            BaselineNeededError: without a key rows are known by all of their values, and the target has a
+                column that the changes have not.
+        """
+        kept = [p.column.name for step in self.steps for p in step.parts if p.absent]
+        if kept and not self.relation.key and (counts.get("U") or counts.get("D")):
+            raise BaselineNeededError(
+                f"{kept[0]!r} was kept when a DDL was ignored, and the table has no key: rows that have a "
+                "value there are not found",
+                where=self.relation.table,
+                hint="`tailrace resync` it (it begins with the source's layout), and let `ddl` apply `drop`",
+            )
+        for step in self.steps:
+            changes, counts = mapped(changes, step, counts), counts_of(counts, step)
+        return changes, counts
 
 
 @dataclass(frozen=True)
@@ -152,24 +196,27 @@ class Routes:
     def follow(
         self,
         table: str,
-        spans: Sequence[Segment],
+        batches: Sequence[ChangeBatch],
         history: Sequence[log.Layout],
         baseline: Baseline | None,
-        reached: int,
-    ) -> tuple[list[tuple[Segment, Route]], Halt | None]:
-        """The stretches of a table's changes with their routes, up to a DDL that apply ends before."""
-        found = self.layouts(table, history, baseline, reached, spans[-1].upto if spans else reached)
+        numbers: ChangeRange,
+    ) -> tuple[list[tuple[ChangeBatch, Route]], Halt | None]:
+        """Returns the batches of a table's changes with their routes, up to a DDL before which apply stops.
+        `numbers`: the range of the batches."""
+        found = self.layouts(table, history, baseline, numbers)
         end = found.halt.number if found.halt else None
-        kept = [one for one in spans if end is None or one.upto < end]
         routes = [
-            (one, self.route(table, one.relation, found.at(one.after), found.at(one.upto))) for one in kept
+            (one, self.route(table, one.relation, found.at(one.range.lower), found.at(one.range.end)))
+            for one in batches
+            if end is None or one.range.end < end
         ]
         return routes, found.halt
 
     def layouts(
-        self, table: str, history: Sequence[log.Layout], baseline: Baseline | None, reached: int, upto: int
+        self, table: str, history: Sequence[log.Layout], baseline: Baseline | None, numbers: ChangeRange
     ) -> Layouts:
-        """The target-side layouts of a table's changes up to a change number."""
+        """The layouts of a table's target for its changes up to the end of a range, whose start is its
+        progress."""
         position = baseline.position if baseline else ""
         first = baseline.relation if baseline else history[0].relation
         stays = set() if self._archives(table) else {c.attnum for c in history[-1].relation.columns}
@@ -181,7 +228,7 @@ class Routes:
         chain = [(-1, out.at(first))]
         for one in coming:
             number = log.number(one)
-            if number > upto:
+            if number > numbers.end:
                 break
             before = out.at(target)
             out.see(one.relation)
@@ -191,7 +238,7 @@ class Routes:
                 continue
             found = ddl.between(source, one.relation)
             with self._deciding:
-                made = self._decide(table, one, found, stays, before, out, applied=number <= reached)
+                made = self._decide(table, one, found, stays, before, out, applied=number <= numbers.lower)
             if isinstance(made, Halt):
                 return Layouts(tuple(chain), made)
             target, source = ddl.followed(target, one.relation, made), one.relation

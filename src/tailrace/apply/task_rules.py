@@ -1,4 +1,4 @@
-"""A task's tables under rules: which they are, what applies each, and the one key log of all of them."""
+"""The rules of a task's tables, and the one key log of all of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
+from ..keylog.control_tables import ApplyExceptions, SuspensionStore
+from ..keylog.key_log import KeyLog
+from ..keylog.notes import recover
+from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
+from ..model.positions import ChangeNumber, order_key
 from ..state.open_warnings import log_only
-from .effects import refuse_other_mode
-from .keylog.change_range import ChangeRange
-from .keylog.exceptions import Exceptions, Holds
-from .keylog.key_log import KeyLog
-from .keylog.outbox import recover
-from .keylog.tokens import Token, log_tokens
-from .rules_apply import RulesApply
-from .whole_rows import refuse_marks
+from ..targets.keyless import refuse_marks
+from .rules import RulesApplier
+from .target_mode import refuse_other_mode
 
 if TYPE_CHECKING:
-    from .targets.base import Target
+    from ..targets.base import Target
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class TaskRules:
         task: the task's name: `TASK_NAME` in exceptions, `group_id` in the key log.
         keylog: the key log, made with `at_once=False`.
         suspensions: where tables are suspended.
-        runs: gives the runs of tables (subscription -> `run_id`), begun when they have none.
-        tokens: gives the tokens of baseline windows that came through the log.
+        runs: returns the runs of tables (subscription -> `run_id`), and begins missing ones.
+        tokens: returns the tokens of baseline windows that were read from the log.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class TaskRules:
         root: str,
         task: str,
         keylog: KeyLog,
-        suspensions: Holds,
+        suspensions: SuspensionStore,
         runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         tokens: Callable[[], Sequence[Token]] | None = None,
         warned: Callable[[str, str, str], None] = log_only,
@@ -63,20 +63,20 @@ class TaskRules:
         self._target, self._of_table, self._root, self._task = target, of_table, root, task
         self._log, self._suspensions = keylog, suspensions
         self._lock = threading.Lock()
-        self._looked: set[str] = set()
+        self._checked: set[str] = set()
         self._recovered = False
         self._suspends: list[Callable[[], None]] = []
 
     def of(
         self, table: str, relation: Relation, *, window: bool = False, logged: bool = False
-    ) -> RulesApply | None:
-        """What applies some changes of a table; None: the target alone, as it does without rules.
+    ) -> RulesApplier | None:
+        """Returns what applies changes of a table; None: the target alone, without rules and key log.
 
-        `window`: rows of a baseline may have the changes already: they are made to fit, whatever they meet.
-        `logged`: the key log is past them, and they are not logged again.
+        `window`: rows of a baseline may have the changes already, so they are upserted without conflicts.
+        `logged`: the key log has the changes, and they are not logged again.
 
         Raises:
-            ConfigError: it has no key, and is to mark deleted rows.
+            ConfigError: the table has no key, and deleted rows are to be marked.
         """
         rules = self._of_table(table).rules
         if not relation.key:
@@ -86,7 +86,7 @@ class TaskRules:
         keylog = None if logged or self._log.mode == "off" else self._log
         if rules.plain and keylog is None:
             return None
-        return RulesApply(
+        return RulesApplier(
             self._target,
             rules,
             root=self._root,
@@ -105,85 +105,88 @@ class TaskRules:
         """Whether a table's changes become rows themselves."""
         return self._of_table(table).rules.mode == "archive"
 
-    def logged(self, table: str) -> int | None:
-        """The change number that a table's key log has reached; None: it has none."""
+    def logged(self, table: str) -> ChangeNumber | None:
+        """The last change number in a table's key log; None: the table has no key log."""
         if self._log.mode == "off":
             return None
         self._recover()
-        return self._log.standing(table).reached
+        return self._log.state(table).progress
 
     def _recover(self) -> None:
         with self._lock:
             if not self._recovered:
-                recover(self._target, self._log)
+                recover(self._target.capabilities.key_log_notes(), self._log)
                 self._recovered = True
 
-    def begin(self, reached: Mapping[str, int]) -> None:
-        """Notes where tables stand that are logged from now on; before any change of them is applied, so
-        that a crash finds what is to be logged. Gives them their runs, and logs tokens that have come."""
+    def begin(self, progress: Mapping[str, ChangeNumber | None]) -> None:
+        """Starts to log tables after their progress, before any change of them is applied, so that a crash
+        finds what is to be logged. Gives them their runs, and logs the tokens of baseline windows."""
         if self._log.mode == "off":
             return
         tokens = self._tokens() if self._tokens else []
         if self._runs:
-            self._log.runs |= self._runs({*reached, *(t.table for t in tokens)})
-        for table, number in reached.items():
-            self._log.begin(table, number)
+            self._log.runs |= self._runs({*progress, *(t.table for t in tokens)})
+        for table, number in progress.items():
+            self._log.begin(table, order_key(number))
         log_tokens(self._log, tokens)
         self._log.flush()
 
-    def passed(self, table: str, upto: int) -> None:
-        """Notes changes that are not to be logged, so that nobody waits for them: a baseline has them, or
-        they were applied without the key log."""
-        if self._log.standing(table).reached is not None:
-            self._log.commit([], ChangeRange(table, upto, upto, 0))
+    def passed(self, table: str, number: ChangeNumber) -> None:
+        """Notes that a table's changes up to a number are not to be logged: a baseline has them, or they were
+        applied without the key log."""
+        if self._log.state(table).progress is not None:
+            self._log.commit(table, number)
 
-    def applied(self, table: str, upto: int) -> None:
-        """Notes what a target has got while the key log is off: set again, it goes on behind that."""
+    def applied(self, table: str, number: ChangeNumber) -> None:
+        """Notes the changes that a target got while the key log is off. If it is set again, it starts after
+        them."""
         if self._log.mode == "off":
-            self.passed(table, upto)
+            self.passed(table, number)
 
-    def found(self, table: str, reached: int, brought: int) -> None:
-        """The same for what a target has when it is looked up: a crash kept it from the key log, which has
-        been set off since. `brought`: what its baseline has; that is never logged."""
-        if self._log.mode != "off" or self._log.standing(table).reached is None:
+    def found(self, table: str, progress: ChangeNumber | None, baseline: ChangeNumber | None) -> None:
+        """Notes the changes that a target has already, if the key log is off: a crash has kept them from the
+        key log, and it was set to off afterwards. `baseline`: the last change number of the table's baseline,
+        whose changes are never logged."""
+        if self._log.mode != "off" or self._log.state(table).progress is None:
             return
         self._recover()
-        logged = self._log.standing(table).reached
-        if logged is not None and max(logged, brought) < reached:
-            span = f"{max(logged, brought) + 1} to {reached}"
-            what = f"its target has changes {span}, the key log has not, and is off: they are never logged"
+        logged = self._log.state(table).progress
+        if logged is None or progress is None or logged >= progress:
+            return
+        if (known := max(logged, order_key(baseline))) < progress:
+            what = (
+                f"its target has the changes {known + 1} to {progress}, the key log has not, and is off: they "
+                "are never logged"
+            )
             self._warned("key log", table, what)
-        if logged is not None and logged < reached:
-            self.passed(table, reached)
+        self.passed(table, progress)
 
-    def count_anew(self, table: str) -> None:
-        """Has a table that reached a limit, and of which somebody is told, meet as many conflicts again."""
-        Exceptions(self._root, self._task).begin(table, self._of_table(table).rules.limits)
+    def count_again(self, table: str) -> None:
+        """Counts the conflicts of a table from zero again, after a limit was reached and reported."""
+        ApplyExceptions(self._root, self._task).reset_counts(table, self._of_table(table).rules.limits)
 
-    def again(self) -> None:
-        """Looks at targets anew for what the key log lacks; a table that was to be suspended meets its change
-        once more."""
+    def forget(self, *, key_log: bool = False) -> None:
+        """Reads the notes of targets again before the next batch, and tries again the change for which a
+        table was to be suspended. `key_log`: another process may have written to the key log; it is read
+        again, too."""
+        if key_log:
+            self._log.forget()
         self._recovered = False
         self._suspends.clear()
 
-    def after_others(self) -> None:
-        """Goes on after another writer of targets and key log, who was let in between two slices."""
-        self._log.look_again()
-        self.again()
-
     def flush(self) -> None:
-        """Makes visible what was logged, then suspends the tables that ended before a change: nothing catches
-        up with the key log of a table that is suspended."""
+        """Makes visible what was logged, then suspends the tables whose batches ended at a change. The key log
+        of a suspended table is complete."""
         self._log.flush()
         while self._suspends:
             self._suspends.pop(0)()
 
     def _refuse_other_mode(self, table: str, relation: Relation, rules: Rules) -> None:
-        """Refuses a target that another mode made; looks once a process."""
+        """Refuses a target that another mode has filled; checks a table once."""
         with self._lock:
-            if table in self._looked:
+            if table in self._checked:
                 return
         if self._target.exists(table):
             refuse_other_mode(self._target, table, [c.name for c in relation.columns], rules)
         with self._lock:
-            self._looked.add(table)
+            self._checked.add(table)

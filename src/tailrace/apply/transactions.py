@@ -17,16 +17,17 @@ import pyarrow.compute as pc
 from ..engine.columns import one
 from ..errors import ApplyError
 from ..model.change import PREFIX
+from ..model.positions import ChangeRange
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
+from ..targets.auditor import gathered
+from ..targets.change_batch import ChangeBatch
 from ..wire.row_hashes import hashes
-from .targets.auditor import gathered
-from .targets.task_batch import TaskBatch
 
 _SEQ, _TRANSACTION = PREFIX + "change_seq", PREFIX + "transaction_id"
 Ints = npt.NDArray[np.int64]
 
 
-def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskBatch]:
+def by_transaction(batch: ChangeBatch, memory_bytes: int | None) -> Iterator[ChangeBatch]:
     """Yields the transactions of a batch in order, each as a batch. Changes are read once, a part of the
     batch at a time if they take more than a third of the memory. Its merge reads a transaction that does.
     """
@@ -36,8 +37,8 @@ def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskB
         if (middle := _middle(batch)) is None:
             yield batch
             return
-        yield from by_transaction(batch.between(batch.after, middle), memory_bytes)
-        yield from by_transaction(batch.between(middle, batch.upto), memory_bytes)
+        yield from by_transaction(batch.between(batch.range.start, middle), memory_bytes)
+        yield from by_transaction(batch.between(middle, batch.range.end), memory_bytes)
         return
     numbers = _numbers(rows[_SEQ])
     if (numbers[1:] < numbers[:-1]).any():
@@ -45,14 +46,14 @@ def by_transaction(batch: TaskBatch, memory_bytes: int | None) -> Iterator[TaskB
         rows, numbers = rows.take(pa.array(order)), numbers[order]
     last = ends(numbers, _transactions(rows))
     edges = np.searchsorted(numbers, last, "right").tolist()
-    uptos = [*last.tolist()[:-1], batch.upto]  # behind the last there is nothing of this table
-    begin, after = 0, batch.after
-    for end, upto in zip(edges or [0], uptos, strict=True):
-        yield replace(batch, after=after, upto=upto, rows=rows.slice(begin, end - begin))
-        begin, after = end, upto
+    numbers_to = [*last.tolist()[:-1], batch.range.end]  # after the last one there are no changes
+    begin, start = 0, batch.range.start
+    for end, number in zip(edges or [0], numbers_to, strict=True):
+        yield replace(batch, range=ChangeRange(start, number), rows=rows.slice(begin, end - begin))
+        begin, start = end, number
 
 
-def middle_of(batch: TaskBatch) -> int:
+def middle_of(batch: ChangeBatch) -> int:
     """The change number near the middle of a located batch with which all transactions that have begun have
     ended.
 
@@ -68,7 +69,7 @@ def middle_of(batch: TaskBatch) -> int:
     return found
 
 
-def _middle(batch: TaskBatch) -> int | None:
+def _middle(batch: ChangeBatch) -> int | None:
     numbers, words = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     names = [n for n in (_SEQ, _TRANSACTION) if n in batch.schema.names]
     for some in batch.read_whole(names):

@@ -24,7 +24,7 @@ from ..errors import SourceError, TableMovedError, TailraceError, is_of_table
 from ..lake import delta as lake
 from ..lake.failpoints import reach
 from ..model.change import Relation
-from ..model.positions import Position
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position
 from ..sources.base import LogSource, Snapshot
 from ..state.baselines import Baseline
 from ..store.unstorable import set_aside
@@ -61,7 +61,7 @@ class BaselineAttempt:
 
     number: int = 1
     order: int = 0
-    after: int = -1
+    after: ChangeNumber = BEFORE_ALL
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from itertools import count
 from typing import Any
 
-from ..apply.keyless_checks import needs_locks, why_not
-from ..apply.target_checks import waits
+from ..apply.checks.keyless import needs_locks, why_not
+from ..apply.checks.target import waits
 from ..config import logs
 from ..config.policies import MEDIUM
 from ..config.task import Task

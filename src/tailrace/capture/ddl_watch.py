@@ -36,7 +36,7 @@ class DdlWatch:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self._baselines: dict[str, Baseline] = {}
         self._history: dict[str, list[log.Layout]] = {}
         self._events: list[ddl.CatalogEvent] = []
@@ -200,14 +200,14 @@ class DdlWatch:
     ) -> ddl.CatalogEvent | None:
         """Returns the event of a table, if it is not stored yet."""
         known = self._known(table, relid)
-        last = known[-1].kind if known else ""
+        last, seq = known[-1].kind if known else "", sequence.FIRST  # its own once LOG has caught up
         if name != table and table in taken:  # another table has its name
-            again = ddl.CatalogEvent(table, relid, "recreate_table", "", name)
+            again = ddl.CatalogEvent(table, relid, "recreate_table", seq, name)
             return None if last == "recreate_table" else again
         if name is None:
-            return None if last == "drop_table" else ddl.CatalogEvent(table, relid, "drop_table", "")
+            return None if last == "drop_table" else ddl.CatalogEvent(table, relid, "drop_table", seq)
         called = known[-1].new_name if last == "rename_table" else table
-        return None if name == called else ddl.CatalogEvent(table, relid, "rename_table", "", name)
+        return None if name == called else ddl.CatalogEvent(table, relid, "rename_table", seq, name)
 
     def _refresh(self) -> None:
         task = self._task

@@ -11,7 +11,7 @@ Each step is durable before the next one, so that a later process can continue:
 | --- | --- |
 | before or while the table is read | the table is read again, under the same number |
 | after the rows are committed | the table is read again, under the same number |
-| after that is recorded (`baselines`, `closes` = 0) | another token is written, with the same number |
+| after that is recorded (`baselines`, `closes` is NULL) | another token is written, with the same number |
 | after the token is recorded (`control/tokens`) | the baseline is recorded as closed |
 
 Apply writes to the table only then. A token of another number is *stale*: its baseline was begun again. It is
@@ -32,6 +32,7 @@ from ..config.task import Task
 from ..errors import UnsupportedError
 from ..lake import log
 from ..lake.failpoints import reach
+from ..model.positions import ChangeNumber, ChangeSeq, Position
 from ..sources.base import LogSource
 from ..state.baselines import Baseline, read_open, write_baseline
 from ..state.declarations import TOKENS
@@ -76,9 +77,9 @@ class LoggedToken:
 
     table: str
     baseline: int
-    number: int
-    change_seq: str
-    position: str
+    number: ChangeNumber
+    change_seq: ChangeSeq
+    position: Position
     stale: bool
 
 
@@ -143,8 +144,11 @@ class Windows:
             mine = self._open.get(token.table)
             done = any((f.table, f.baseline) == (token.table, token.baseline) for f in found)
             stale = mine is None or mine.number != token.baseline or done
-            place = (record.number, record.change_seq, record.position.hex().upper())
-            found.append(LoggedToken(token.table, token.baseline, *place, stale))
+            position = Position(record.position.hex().upper())
+            logged = LoggedToken(
+                token.table, token.baseline, record.number, record.change_seq, position, stale
+            )
+            found.append(logged)
         if not found:
             return
         _table(self._tokens).append(vars(one) | {"change_number": one.number} for one in found)
@@ -160,7 +164,7 @@ class Windows:
             else:
                 self._close(self._open[one.table], one.number)
 
-    def passed(self, position: bytes | None, number: int) -> None:
+    def passed(self, position: bytes | None, number: ChangeNumber) -> None:
         """Closes windows without a token whose position LOG has reached, at a change number."""
         with self._lock:
             over = [t for t, end in self._ends.items() if position is not None and position >= end]
@@ -169,9 +173,9 @@ class Windows:
         for table in over:
             self._close(self._open[table], number)
 
-    def _close(self, one: Baseline, number: int) -> None:
+    def _close(self, one: Baseline, number: ChangeNumber) -> None:
         now = dt.datetime.now(dt.timezone.utc)
-        write_baseline(self._record, replace(one, closes=max(number, 1), finished_at=now))
+        write_baseline(self._record, replace(one, closes=number, finished_at=now))
         with self._lock:
             del self._open[one.table]
 

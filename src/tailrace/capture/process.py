@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..apply.column_checks import column_findings
-from ..apply.keyless_checks import NO_WINDOW, keyless_findings
-from ..apply.mapping.checks import plain_findings
-from ..apply.target_checks import feeding_findings
+from ..apply.checks.columns import column_findings
+from ..apply.checks.keyless import NO_WINDOW, keyless_findings
+from ..apply.checks.mapping import plain_findings
+from ..apply.checks.target import feeding_findings
 from ..apply.target_owner import claim_targets, owner_findings, owner_of
 from ..config import logs, state_version
 from ..config.task import Task
@@ -23,6 +23,7 @@ from ..errors import ConnectionLostError, SourceError, TableMovedError, Unreacha
 from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.positions import Position
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import commands, live
@@ -264,7 +265,7 @@ class Capture:
         source.acknowledge(done.position)
         reach("log.acknowledged")
         windows.logged(done.messages)
-        self._state.position = done.position.hex().upper()
+        self._state.position = Position(done.position.hex().upper())
         self._state.records += done.records
         self._state.transactions += done.transactions
         self._state.commits += 1

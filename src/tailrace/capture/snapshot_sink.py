@@ -11,18 +11,19 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 
-from ..apply.mapping.shared_rows import TargetPlace
+from ..apply.baseline_staging import Staging
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
-from ..apply.rule_columns import added_by, rules_of
-from ..apply.staging import Staging
 from ..apply.target_owner import OWNER, claim, owner_of, source_of
-from ..apply.targets.delta.layout_mark import mark
 from ..errors import TableMovedError
 from ..lake import delta as lake
 from ..lake import guards
 from ..model.change import Relation
+from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
+from ..targets.delta.layout import mark
+from ..targets.multi_source import TargetLocation
+from ..targets.rule_columns import added_by, rules_of
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -66,8 +67,10 @@ class Landing(Protocol):
     def address(self) -> Mapping[str, str]:
         """The landing without secrets, as input of `landing_at`."""
 
-    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
-        """Replaces the table by the rows of all parts, at once; returns the target's version.
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: ChangeNumber) -> int | None:
+        """Replaces the table by the rows of all parts, at once.
+
+        Returns the target's version; None if the rows are still to be mapped.
 
         The target's progress is then the change number `after`, or none, whatever it was before. Changes are
         read from there on, and selected by their positions.
@@ -110,7 +113,7 @@ class DeltaLanding:
         """The folder's path."""
         return {"path": self.path}
 
-    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: ChangeNumber) -> int:
         """Replaces everything in the table in one commit."""
         schema = schema_of(relation.columns)
         fs, folder = lake.filesystem(self.path)
@@ -120,7 +123,7 @@ class DeltaLanding:
                 where=self.path,
                 hint="it is read again; keep unused files longer than a baseline takes",
             )
-        progress = {self.app: max(after, 0)} if self.app else {}
+        progress = {self.app: after} if self.app else {}
         info = mark(relation)
         return lake.replace_all(self.path, list(files), schema=schema, progress=progress, info=info)
 
@@ -149,7 +152,7 @@ class StagedLanding:
         staging: the task's staging tables.
         mapping: the digest of the mapping.
         target: the target's landing.
-        at: the staging table, once begun. Its versions are returned as negative numbers.
+        at: the staging table, once begun.
     """
 
     staging: Staging
@@ -171,10 +174,9 @@ class StagedLanding:
         """The staging table's folder."""
         return self.at.address
 
-    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: int) -> int:
+    def commit(self, relation: Relation, files: Sequence[lake.AddedFile], after: ChangeNumber) -> None:
         """Commits the files to the staging table."""
-        version = lake.commit(self.at.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
-        return -1 - (version or 0)
+        lake.commit(self.at.path, list(files), progress={}, info={STAGED_FOR: self.mapping})
 
     def drop(self, table: str) -> None:
         """Removes the staging table and the target; for a target shared with other sources, only the table's
@@ -202,35 +204,25 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
-    from ..apply.targets.postgresql import (
-        load as postgresql_landing,
-    )
-    from ..apply.targets.postgresql import (
-        place as postgresql_place,
-    )
+    from ..targets.postgresql.connection import Database
+    from ..targets.postgresql.load import PostgresLanding
 
-    place = postgresql_place.Place.of(str(task.target.database))
-    return postgresql_landing.PostgresLanding(place, task.name, address["table"])
+    database = Database.of(str(task.target.database))
+    return PostgresLanding(database, task.name, address["table"])
 
 
-def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
+def _targets(task: Task) -> Callable[[TargetLocation, str], Landing]:
     if not task.target.database:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
         )
-    from ..apply.targets.postgresql import (
-        load as postgresql_landing,
-    )
-    from ..apply.targets.postgresql import (
-        place as postgresql_place,
-    )
+    from ..targets.postgresql.connection import Database
+    from ..targets.postgresql.load import PostgresLanding
 
-    place = postgresql_place.Place.of(task.target.database)
+    database = Database.of(task.target.database)
 
-    def of_table(at: TargetPlace, table: str) -> Landing:
+    def of_table(at: TargetLocation, table: str) -> Landing:
         added = added_by(rules_of(task, table))
-        return postgresql_landing.PostgresLanding(
-            place, task.name, at=at, rule_columns=added, source=source_of(task)
-        )
+        return PostgresLanding(database, task.name, at=at, rule_columns=added, source=source_of(task))
 
     return of_table

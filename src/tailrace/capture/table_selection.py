@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..apply.target_checks import refuse_to_drop
+from ..apply.checks.target import refuse_to_drop
 from ..config.task import Task
 from ..errors import ApplyError
 from ..lake import delta as lake
@@ -29,7 +29,7 @@ class KnownTables:
 
     def __init__(self, task: Task) -> None:
         self._task, self._paths = task, (task.commands_path, task.control_path("baselines"))
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self.baselines: dict[str, Baseline] = {}
         self.states = TableStates()
 

@@ -18,7 +18,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..apply.ddl import IGNORE
-from ..apply.targets.rename import mover
 from ..config.task import Task
 from ..errors import ApplyError, NameTakenError
 from ..lake import delta as lake
@@ -26,6 +25,7 @@ from ..lake.failpoints import reach
 from ..state import commands, ddl, lifecycle
 from ..state.baselines import baseline_numbers
 from ..state.lifecycle import TableStates
+from ..targets.rename import mover
 
 logger = logging.getLogger("tailrace.ddl")
 KIND = "rename_table"
@@ -64,7 +64,7 @@ class TargetRenames:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._versions: tuple[int, ...] = ()
+        self._versions: tuple[int | None, ...] = ()
         self._failed: dict[str, str] = {}  # what was already logged
 
     def continue_all(self, task: Task, busy: Collection[str] = ()) -> None:

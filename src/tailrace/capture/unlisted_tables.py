@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from ..apply.needs import Needs
+from ..apply.required_changes import Needs
 from ..config.task import Task
 from ..errors import ApplyError
 from ..state import commands, streams

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from ..model.patterns import is_pattern
+from ..model.positions import ChangeNumber
 from .output import err, out, print_json
 from .params import AnyTables, Json, TaskFile
 from .plain_help import Command, Group
@@ -48,7 +49,7 @@ def list_consumers(task: TaskFile, as_json: Json = False) -> None:
         reads = ", ".join(
             filter(None, (", ".join(one["tables"] or ()) or "all tables", "LOG" if one["log"] else ""))
         )
-        progress = f"{escape(one['name'])}: needs no change up to {max(one['acknowledged'], 0):,}"
+        progress = f"{escape(one['name'])}: needs no change up to {one['acknowledged'] or 0:,}"
         out.print(f"{progress}, acknowledged at {one['at']:%Y-%m-%d %H:%M:%S}; reads {escape(reads)}")
     if not found:
         out.print("no consumers")
@@ -70,8 +71,7 @@ def add_consumer(
     """
     from ..config.task import load
     from ..operate import table_commands
-    from ..operate.consumers import consumers_of
-    from ..operate.laggards import log_removed
+    from ..operate.consumers import consumers_of, log_removed
 
     wanted = load(task)
     # Patterns may match future tables; one with a comma is more likely to be two.
@@ -85,8 +85,8 @@ def add_consumer(
     _confirm(f"registered the consumer {name}; changes are kept for it", task, as_json)
 
 
-def _warn_removed(name: str, what: str, number: int) -> None:
-    if number > 0:
+def _warn_removed(name: str, what: str, number: ChangeNumber | None) -> None:
+    if number:
         text = f"{escape(name)}: {what} up to number {number:,} have been removed, or are about to be"
         err.print(f"[yellow]{text}: it can read those after that[/]", soft_wrap=True)
 
@@ -111,13 +111,13 @@ def acknowledge(
     tailrace consumer ack shop.yaml warehouse 0/291F3590
     """
     from ..config.task import load
-    from ..operate import laggards
-    from ..operate.purging import number_at
+    from ..operate import consumers
+    from ..operate.retention import number_at
 
     wanted = load(task)
     with given():
         number = number_at(wanted, position)
-    laggards.acknowledge(wanted, name, number)
+    consumers.acknowledge(wanted, name, number)
     _confirm(f"{name} needs no change up to {number:,} any more", task, as_json)
 
 

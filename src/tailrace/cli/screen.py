@@ -88,8 +88,8 @@ def reasons(found: Status) -> list[str]:
 
 def _title(found: Status) -> str:
     return (
-        f"{found.task}: captured {found.captured:,}, stored {found.stored:,}, "
-        f"applied {found.applied:,} (change numbers)"
+        f"{found.task}: captured {found.captured or 0:,}, stored {found.stored or 0:,}, "
+        f"applied {found.applied or 0:,} (change numbers)"
     )
 
 
@@ -144,7 +144,7 @@ def _capture(found: Status) -> str:
 
 def _pipeline(found: Status) -> str:
     said = found.pipeline
-    waiting, rows = found.captured - found.stored, sum(t.behind for t in found.tables)
+    waiting, rows = (found.captured or 0) - (found.stored or 0), sum(t.behind for t in found.tables)
     does = []
     if waiting > 0:
         does.append(f"{waiting:,} records wait for the store, {span(found.seconds_unstored)}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from ..model.positions import order_key
 from . import log_retention
 from .parts import filesystem
 
 
-def applications(table: str, after: int = -1) -> set[str]:
+def applications(table: str, after: int | None = None) -> set[str]:
     """Returns the application ids that have recorded progress in a table; empty without a table.
 
-    `after` selects those of later versions, searched back to the newest checkpoint.
+    `after` selects those of later versions, searched back to the newest checkpoint; None: those of all.
     """
     fs, folder = filesystem(table)
     listed = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
@@ -21,12 +22,12 @@ def applications(table: str, after: int = -1) -> set[str]:
     checkpoints = [one for one in listed if ".checkpoint." in one.base_name and one.extension == "parquet"]
     newest = max((int(one.base_name[:20]) for one in checkpoints), default=-1)
     found = set[str]()
-    for one in checkpoints if after < 0 else ():
+    for one in checkpoints if after is None else ():
         if int(one.base_name[:20]) == newest:
             with fs.open_input_file(one.path) as file:
                 found |= _of_checkpoint(pq.ParquetFile(file))
     for version in log_retention.versions(table):
-        if version > max(newest, after):
+        if version > max(newest, order_key(after)):
             found |= log_retention.commit_progress(table, version).keys()
     return found
 

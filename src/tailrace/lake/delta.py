@@ -20,6 +20,7 @@ from deltalake.schema import Field, Schema
 from deltalake.transaction import AddAction
 
 from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, room
+from ..model.positions import ChangeNumber, order_key
 from ..model.types import plain_schema
 from . import guards, removed, retrying, written
 from .failpoints import reach
@@ -95,27 +96,27 @@ def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None =
             )
 
 
-def version(table: str) -> int:
-    """Returns the newest version of the table; -1 without a table."""
+def version(table: str) -> int | None:
+    """Returns the newest version of the table; None if there is no table."""
     try:
         with opened(table) as delta:
             return int(delta.version())
     except TableNotFoundError:
-        return -1
+        return None
 
 
-def progress(table: str, app_id: str) -> int:
-    """Returns the progress of an application in this table; -1 if it has none or there is no table."""
+def progress(table: str, app_id: str) -> ChangeNumber | None:
+    """Returns the progress of an application in this table; None if it has none or there is no table."""
     return progresses(table, [app_id])[0]
 
 
-def progresses(table: str, app_ids: Sequence[str]) -> list[int]:
+def progresses(table: str, app_ids: Sequence[str]) -> list[ChangeNumber | None]:
     """Returns the progress of several applications, all from one version."""
     try:
         with opened(table) as delta:
             return [reached(delta, one) for one in app_ids]
     except TableNotFoundError:
-        return [-1] * len(app_ids)
+        return [None] * len(app_ids)
 
 
 def commit(
@@ -126,7 +127,7 @@ def commit(
     info: Mapping[str, str] | None = None,
     only_after: int | None = None,
     begin: bool = False,
-    after: Mapping[str, int] | None = None,
+    after: Mapping[str, int | None] | None = None,
 ) -> int | None:
     """Adds parts and progress to an existing table.
 
@@ -140,7 +141,8 @@ def commit(
         info: more metadata of the commit.
         only_after: commits on this version or not at all.
         begin: sets progress whatever it was.
-        after: the expected current progress by application id, so that numbers counted from it are used once.
+        after: the expected current progress by application id (None: none yet), so that numbers counted from
+            it are used once.
 
     Returns:
         The new version; None if all progress was recorded before (a replay), or if `only_after` is not the
@@ -227,7 +229,7 @@ def _commit(
     *,
     begin: bool,
     whole: bool = False,
-    after: Mapping[str, int] | None = None,
+    after: Mapping[str, int | None] | None = None,
 ) -> int | None:
     """Commits parts; see `commit`. With `whole`, the parts replace the table's contents."""
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
@@ -282,15 +284,15 @@ AT_WORK = (
 
 def admits(
     table: str,
-    reached: Mapping[str, int],
+    reached: Mapping[str, int | None],
     version: int,
     progress: Mapping[str, int],
     *,
     only_after: int | None = None,
     begin: bool = False,
-    after: Mapping[str, int] | None = None,
+    after: Mapping[str, int | None] | None = None,
 ) -> bool:
-    """Returns whether a table accepts a commit (see `commit`), given its version and progress (-1: none).
+    """Returns whether a table accepts a commit (see `commit`), given its version and progress.
 
     An overtaken writer gets an error, whatever the other progress is, because the other writer did not do the
     same work.
@@ -304,13 +306,14 @@ def admits(
         OvertakenError: progress differs from `after`.
     """
     for app, there in (after or {}).items():
-        if (found := reached.get(app, -1)) != there:
+        if (found := reached.get(app)) != there:
+            now, before = found or 0, there or 0
             raise OvertakenError(
-                f"another process has written in the meantime: {app} is at {found}, no longer at {there}",
+                f"another process has written in the meantime: {app} is at {now}, no longer at {before}",
                 where=table,
                 hint=AT_WORK,
             )
-    if progress and not begin and all(reached.get(k, -1) >= v for k, v in progress.items()):
+    if progress and not begin and all(order_key(reached.get(k)) >= v for k, v in progress.items()):
         return False
     return only_after is None or version == only_after
 
@@ -345,7 +348,7 @@ def append(
     rows: pa.Table,
     *,
     progress: Mapping[str, int] | None = None,
-    after: Mapping[str, int] | None = None,
+    after: Mapping[str, int | None] | None = None,
 ) -> int | None:
     """Appends a few rows (control tables), and creates the table if necessary; otherwise like `commit`."""
     create(table, rows.schema)

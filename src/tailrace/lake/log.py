@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..errors import FormatError
 from ..model import sequence
 from ..model.change import Relation
+from ..model.positions import BEFORE_ALL, ChangeNumber, ChangeSeq
 from ..wire.records import Chunk
 from . import delta as lake
 from . import log_retention
@@ -66,10 +67,10 @@ class Layout:
 
     relation: Relation
     from_position: bytes
-    from_seq: str
+    from_seq: ChangeSeq
 
 
-def number(layout: Layout) -> int:
+def number(layout: Layout) -> ChangeNumber:
     """Returns the change number from which the layout is valid."""
     return sequence.number_of(layout.from_seq)
 
@@ -77,10 +78,10 @@ def number(layout: Layout) -> int:
 @dataclass(frozen=True)
 class LogState:
     """The end of LOG: the source position to resume after (None: never written), and the last change number
-    and time part."""
+    and time part (0 before the first record)."""
 
     position: bytes | None
-    number: int
+    number: ChangeNumber
     time: int
 
 
@@ -88,8 +89,8 @@ class LogState:
 class Message:
     """A record of kind MESSAGE in LOG: change number, change sequence, position, DATA."""
 
-    number: int
-    change_seq: str
+    number: ChangeNumber
+    change_seq: ChangeSeq
     position: bytes
     data: bytes
 
@@ -101,22 +102,21 @@ class LogCommit:
     records: int
     transactions: int
     position: bytes
-    version: int
+    version: int | None
     messages: tuple[Message, ...] = ()
 
 
 def state(log: str) -> LogState:
     """Returns the end of a LOG, read from its last commit without reading rows."""
-    reached = lake.progresses(log, [*_WORDS, _NUMBER, _TIME])
-    words = reached[: len(_WORDS)]
-    if min(words) < 0:
-        return LogState(None, 0, 0)
-    raw = b"".join(w.to_bytes(7, "big") for w in words)
-    return LogState(raw[:POSITION_BYTES], *reached[len(_WORDS) :])
+    *words, number, time = lake.progresses(log, [*_WORDS, _NUMBER, _TIME])
+    if number is None or time is None:
+        return LogState(None, BEFORE_ALL, 0)
+    raw = b"".join((word or 0).to_bytes(7, "big") for word in words)
+    return LogState(raw[:POSITION_BYTES], number, time)
 
 
-def version_after(log: str, number: int) -> int:
-    """Returns the first version of LOG with records after a change number, or the newest one.
+def version_after(log: str, number: ChangeNumber | None) -> int:
+    """Returns the first version of LOG with records after a change number (None: with any), or the newest.
 
     Consumers that have stored up to that number do not need older versions, whose files may be removed. Only
     a few commits are read.
@@ -178,8 +178,8 @@ class LogWriter:
         lake.create(log, SCHEMA, PROPERTIES)
         self._log, self._relations = log, relations
         self.state = state(log)
-        self._number, self._time = self.state.number, self.state.time
-        self._reached = self.state.number if self.state.position is not None else -1
+        self._number, self._time = int(self.state.number), self.state.time
+        self._reached = self.state.number if self.state.position is not None else None
         self._part: lake.Part | None = None
         self._new: list[Layout] = []
         self._messages: list[Message] = []
@@ -239,7 +239,7 @@ class LogWriter:
         reach("log.relations")
         record_layouts(self._relations, self._new)
         added = self._part.close() if self._part else None
-        number = self._number - (self._tail.num_rows if self._tail is not None else 0)
+        number = ChangeNumber(self._number - (self._tail.num_rows if self._tail is not None else 0))
         padded = self._position.ljust(21, b"\0")
         words = {w: int.from_bytes(padded[k * 7 : k * 7 + 7], "big") for k, w in enumerate(_WORDS)}
         reach("log.commit")
@@ -247,7 +247,7 @@ class LogWriter:
         version = lake.commit(self._log, [added] if added else [], progress=progress, after=after)
         self._reached = number
         said = tuple(m for m in self._messages if m.number <= number)
-        done = LogCommit(added.rows if added else 0, self._transactions, self._position, version or -1, said)
+        done = LogCommit(added.rows if added else 0, self._transactions, self._position, version, said)
         self._messages = self._messages[len(said) :]
         self.state = LogState(self._position, number, self._time)
         self._part, self._new, self._position = None, [], None
@@ -275,7 +275,7 @@ class LogWriter:
         self._layouts(chunk, records, seq)
         for k in np.flatnonzero(kinds == MESSAGE).tolist():
             address, data = records["LOGADDR"][k].as_py(), records["DATA"][k].as_py()
-            self._messages.append(Message(int(numbers[k]), seq[k].as_py(), address, data))
+            self._messages.append(Message(ChangeNumber(int(numbers[k])), seq[k].as_py(), address, data))
         self._number += n
         self._transactions += int((kinds == COMMIT).sum())
         columns = {name: records[name] for name in records.schema.names}

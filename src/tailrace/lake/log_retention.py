@@ -12,6 +12,7 @@ import time
 
 import pyarrow.fs
 
+from ..model.positions import order_key
 from . import delta as lake
 from .failpoints import reach
 from .thinning import sweep
@@ -61,9 +62,11 @@ def versions(table: str) -> list[int]:
     return sorted(int(one.base_name[:20]) for one in found if _COMMIT.fullmatch(one.base_name))
 
 
-def version_after(table: str, app: str, number: int) -> int:
-    """Returns the first version in which an application's progress exceeds a number, or the newest. Few
-    commits are read."""
+def version_after(table: str, app: str, number: int | None) -> int:
+    """Returns the first version in which an application's progress exceeds a number, or the newest.
+
+    None gives the first version of all. Few commits are read.
+    """
     listed = versions(table)
     low, high = 0, len(listed) - 1
     while low < high:
@@ -71,7 +74,7 @@ def version_after(table: str, app: str, number: int) -> int:
         # A maintenance commit records no progress; the previous commit's progress applies.
         commits = (commit_progress(table, listed[k]) for k in range(middle, low - 1, -1))
         reached = next((found[app] for found in commits if app in found), 0)
-        low, high = (low, middle) if reached > number else (middle + 1, high)
+        low, high = (low, middle) if reached > order_key(number) else (middle + 1, high)
     return listed[low]
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, PostCommitHookProperties
 
+from ..model.positions import ChangeNumber
 from .reading import dataset
 
 MOST, ACTIONS = 600, 100_000
@@ -123,7 +124,7 @@ def _lent(path: str) -> Iterator[_Open]:
     if (commit := _commit(path, one.table)) is not None:
         hint = _stat(_hint_file(path))
         newest, one.actions = _checkpoint(path)
-        one.commit, one.hint = commit, hint if newest <= one.table.version() else None
+        one.commit, one.hint = commit, hint if newest is None or newest <= one.table.version() else None
         _kept.give(path, one)
 
 
@@ -136,10 +137,10 @@ def after_commit(table: DeltaTable) -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=due)
 
 
-def reached(table: DeltaTable, app_id: str) -> int:
-    """Returns the progress of an application in an open table; -1 if it has none."""
+def reached(table: DeltaTable, app_id: str) -> ChangeNumber | None:
+    """Returns the progress of an application in an open table; None if it has none."""
     found = table.transaction_version(app_id)
-    return -1 if found is None else int(found)
+    return None if found is None else ChangeNumber(found)
 
 
 def _taken(path: str) -> _Open | None:
@@ -178,11 +179,11 @@ def _commit_file(path: str, version: int) -> Path:
     return Path(f"{path}/_delta_log/{version:020d}.json")
 
 
-def _checkpoint(path: str) -> tuple[int, int]:
-    """Returns the version of a table's newest checkpoint, and the number of files (present and removed) in
-    it; (-1, 0) without one."""
+def _checkpoint(path: str) -> tuple[int | None, int]:
+    """Returns the version of a table's newest checkpoint (None if it has none), and the number of files
+    (present and removed) in it."""
     try:
         hint = json.loads(_hint_file(path).read_bytes())
         return int(hint["version"]), int(hint["size"])
     except (OSError, ValueError, KeyError):
-        return -1, 0
+        return None, 0

@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 from ..errors import PositionError
 from ..lake.log import LogState
 from ..model import sequence
+from ..model.positions import ChangeNumber, Position
 from ..query.change_files import POSITION, SEQ, ChangeFiles
 from ..query.positions import PositionRange
 from ..state.baselines import Baseline
@@ -29,9 +30,9 @@ def refuse_older(
     if point.column == "stream_position" and point.high >= taken.position:
         return
     last = files.last(pc.field(POSITION) < taken.position)
-    has = max(taken.after, -1 if last is None else sequence.number_of(last[0]))
+    has = taken.after if last is None else max(taken.after, sequence.number_of(last[0]))
     if stored is not None and not _all_stored(stored, captured, taken.position):
-        has = max(has, stored.upto + 1)  # its later changes are not known yet
+        has = max(has, ChangeNumber(stored.upto + 1))  # its later changes are not known yet
     finished: str = sequence.make(sequence.time_part(taken.finished_at), 0)
     known = f"change number {has}, finished at {taken.finished_at:%Y-%m-%dT%H:%M:%SZ}"
     if last is not None and last[0] > finished:
@@ -50,7 +51,7 @@ def refuse_older(
         )
 
 
-def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
+def _all_stored(stored: Stored, captured: LogState, position: Position) -> bool:
     """Returns whether all changes before a stream position are stored."""
     if stored.position >= position:
         return True
@@ -67,7 +68,7 @@ def refuse_later(point: PositionRange, taken: Baseline, stored: Stored | None, t
     if point.column == "change_seq" and point.low != point.high:
         return
     if stored is None:
-        number, at = max(taken.after, 0), taken.finished_at
+        number, at = taken.after, taken.finished_at
         seq, position = sequence.make(sequence.time_part(at), number), taken.position
     else:
         number, at, seq, position = stored.upto, stored.commit_time, stored.change_seq, stored.position
@@ -86,7 +87,7 @@ def refuse_later(point: PositionRange, taken: Baseline, stored: Stored | None, t
         )
 
 
-def after(number: int) -> ds.Expression:
+def after(number: ChangeNumber) -> ds.Expression:
     """Returns a filter for changes after a change number."""
     mine = pc.utf8_slice_codeunits(pc.field(SEQ), sequence.TIME_DIGITS, sequence.WIDTH)
-    return mine > f"{max(number, 0):0{sequence.NUMBER_DIGITS}d}"
+    return mine > f"{number:0{sequence.NUMBER_DIGITS}d}"

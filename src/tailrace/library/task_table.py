@@ -21,13 +21,14 @@ from ..lake.past import at_version
 from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import BEFORE_ALL
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import OverlaidRows
 from ..query.base_rows import LayoutRange, rename_base, tag_columns
 from ..query.change_files import POSITION, SEQ, ChangeFiles, and_filter, refuse_reversed, reversed_range
 from ..query.diff import diff_rows
 from ..query.earlier_rows import EarlierRows, previous_seq
-from ..query.positions import Position, PositionRange, resolve_relative
+from ..query.positions import PositionLike, PositionRange, resolve_relative
 from ..query.result import Result
 from ..query.schema import common_layout, rename_to_layout
 from ..query.table_changes import QUERY_HEADERS, STATE_HEADERS, TableChanges
@@ -112,7 +113,7 @@ class TaskTable(TableChanges):
         it yet."""
         return self.as_of(None)
 
-    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
+    def as_of(self, at: PositionLike | None, *, base: pa.Table | None = None) -> Result:
         """Returns the table's rows after all changes up to a position (included).
 
         The target's newest earlier version is read, and the later changes are applied to it. With a `base`
@@ -156,7 +157,7 @@ class TaskTable(TableChanges):
         rows = self._rows_at(place, RowKeys(keys.cast(tag_columns(keys.schema, span.layout)))).answer
         return self._align_base(rows.table(), found, span)
 
-    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _RowsAt:
+    def _rows_at(self, at: PositionLike | None, keys: RowKeys | None = None) -> _RowsAt:
         """Returns the rows as of a position, or those with some keys and others that changed since.
 
         Changes that were stored and applied since this table was opened are included.
@@ -172,7 +173,7 @@ class TaskTable(TableChanges):
             )
         # The target and the record are read before the changes, which then include all of theirs.
         newest = TargetVersions.of(task, baselines[0])
-        if newest.newest < 0:
+        if newest.newest is None:
             raise missing_target(self.name, newest.path)
         older = (TargetVersions.of(task, *pair) for pair in zip(baselines[1:], baselines, strict=False))
         stored = last_stored(task.control_path("stored"))
@@ -190,7 +191,7 @@ class TaskTable(TableChanges):
         assert refused is not None  # noqa: S101 - there is a baseline
         raise refused
 
-    def _refuse_before(self, at: Position | None, taken: Baseline, stored: Stored | None) -> None:
+    def _refuse_before(self, at: PositionLike | None, taken: Baseline, stored: Stored | None) -> None:
         """Raises PositionError if a position is not known to be after a baseline."""
         if at is not None:
             point = PositionRange.of(at)
@@ -198,7 +199,7 @@ class TaskTable(TableChanges):
 
     def _rows_up_to(
         self,
-        at: Position | None,
+        at: PositionLike | None,
         versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
@@ -216,7 +217,7 @@ class TaskTable(TableChanges):
         self.files.refuse_gaps(PositionRange.of(taken.position), point)
         later = None if upto is None else self.files.first(~upto)
         version = versions.before(later[1] if later else _END)
-        if version.number < taken.closes:
+        if version.number < (taken.closes or 0):
             raise UnsupportedError(
                 f"the baseline of {self.name} was read while the table was written to; its rows are exact "
                 f"after change number {taken.closes}",
@@ -237,7 +238,7 @@ class TaskTable(TableChanges):
         wanted = set(self._columns_with(STATE_HEADERS))
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
-    def diff(self, start: Position, end: Position | None = None) -> Result:
+    def diff(self, start: PositionLike, end: PositionLike | None = None) -> Result:
         """Returns the rows that differ between `as_of(start)` and `as_of(end)`, or `current()` without `end`.
 
         The operations are those of `net`: insert, delete, update_preimage and update_postimage.
@@ -324,7 +325,7 @@ class TaskTable(TableChanges):
             mine = rename_base(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
             keys = RowKeys(mine).with_keys_of(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
-        reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
+        reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else BEFORE_ALL
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
         schema = tag_columns(schema, layouts[0])
         made = OverlaidRows(
@@ -343,7 +344,7 @@ class TaskTable(TableChanges):
             headers = [f for f in rows.schema if f.name.startswith(PREFIX)]
             nothing = pa.schema([*headers, *have]).empty_table()
             return ChangeArrays.of(nothing, key, have.names, name=self.name), have
-        layout = common_layout(layouts, "", pc.max(rows[SEQ]).as_py())
+        layout = common_layout(layouts, sequence.FIRST, pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH = 35
 TIME_DIGITS = 16
 NUMBER_DIGITS = 19
-FIRST = "0" * WIDTH
+FIRST = ChangeSeq("0" * WIDTH)
 """A sequence that is smaller than every real one."""
 _EPOCH, _END = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc), 9999_12_31_23_59_59_99
 _SEQ = f"[0-9]{{{WIDTH}}}"

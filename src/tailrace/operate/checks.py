@@ -8,17 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..apply.adoption_checks import adoption_findings
-from ..apply.column_checks import column_findings
-from ..apply.filled_checks import filled_findings
-from ..apply.folder_checks import folder_findings
-from ..apply.gone import GONE, GONE_HINT
-from ..apply.keyless_checks import keyless_findings
-from ..apply.mapping.checks import database_findings, finding, fitted_to, maps, rules_findings
+from ..apply.checks.adoption import adoption_findings
+from ..apply.checks.columns import column_findings
+from ..apply.checks.filled_targets import filled_findings
+from ..apply.checks.folders import folder_findings
+from ..apply.checks.keyless import keyless_findings
+from ..apply.checks.mapping import database_findings, finding, fitted_to, maps, rules_findings
+from ..apply.checks.target import target_findings
+from ..apply.mapping.multi_source import clashes, shared
 from ..apply.mapping.prepare import mistakes, prepare
-from ..apply.mapping.shared_target import clashes, shared
-from ..apply.needs import Needs
-from ..apply.target_checks import target_findings
+from ..apply.required_changes import Needs
 from ..apply.target_owner import owner_findings, owner_of
 from ..capture.attached_tables import attached_as
 from ..capture.column_doubts import identity_findings
@@ -41,7 +40,8 @@ from ..state.baselines import Baseline
 from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.streams import ANEW, MADE, MAKING, newest
-from .laggards import consumers_said
+from ..targets.base import GONE, GONE_HINT
+from .consumers import consumer_warnings
 from .name_checks import name_findings
 from .table_commands import known
 
@@ -82,7 +82,7 @@ def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
         source.close()
     cure = "`tailrace consumer ack TASK NAME POSITION`, or `remove TASK NAME`"
     found.findings += [
-        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
+        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumer_warnings(task).items()
     ]
     found.findings.sort(key=lambda one: one.rank)
     return found

@@ -3,14 +3,14 @@
 | column | type | meaning |
 | --- | --- | --- |
 | `name` | string | the consumer |
-| `acknowledged` | bigint | the greatest number that it no longer needs; -1: it needs everything |
+| `acknowledged` | bigint | the greatest number that it no longer needs; NULL: it needs everything |
 | `since` | timestamp | when it was registered |
 | `at` | timestamp | when it last acknowledged |
 | `tables` | string | its tables, with `*` and `?`, as a JSON list; NULL: all |
 | `log` | boolean | whether it also reads LOG |
 | `until` | timestamp | when it expires, in case its process dies; NULL: never |
 
-Numbers are a key log's `keylog_sort`, or a task's change numbers.
+Numbers are a task's change numbers, or those by which a key log orders its rows (`keylog_sort`).
 
 Before retention removes anything, it records here how far it may go, on the version of this table that it
 has read. So either it sees a consumer that registers at the same time, or the consumer sees how far it goes:
@@ -36,12 +36,13 @@ from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
 from ..model.patterns import fits
+from ..model.positions import ChangeNumber, order_key
 from ..state.declarations import CONSUMERS
+from ..state.ledger import STORE_APP
 from ..state.open_warnings import VALIDATE, OpenWarnings
 from ..state.state_table import KeyedTable, Row
 
 logger = logging.getLogger("tailrace.retention")
-NOTHING_YET = -1
 HELD_S = 86_400.0
 _RENEWALS = 4
 """How often who holds everything says so again, while that lasts."""
@@ -54,7 +55,7 @@ class Consumer:
     """One consumer; see the module."""
 
     name: str
-    acknowledged: int
+    acknowledged: int | None
     since: dt.datetime
     at: dt.datetime
     tables: tuple[str, ...] | None = None
@@ -79,34 +80,42 @@ class Consumers:
     path: str
     hint: str = "`consumer add NAME` registers one"
 
-    def look(self) -> tuple[int, list[Consumer]]:
-        """The table's version (-1: there is none) and its consumers, by name."""
+    def read(self) -> tuple[int | None, list[Consumer]]:
+        """The table's version (None if there is no table) and its consumers, by name."""
         version, rows = self._table.read()
         return version, _live(rows)
 
     def all(self) -> list[Consumer]:
         """The consumers."""
-        return self.look()[1]
+        return self.read()[1]
 
     @property
-    def promised(self) -> int:
-        """The number up to which retention has removed changes, or is about to; -1: none."""
+    def promised(self) -> ChangeNumber | None:
+        """The number up to which retention has removed changes, or is about to; None: it has removed none."""
         return lake.progress(self.path, PROMISED)
 
     @property
-    def promised_log(self) -> int:
-        """The same of LOG's records."""
+    def promised_log(self) -> ChangeNumber | None:
+        """The number up to which retention has removed records of LOG, or is about to; None: it has removed
+        none."""
         return lake.progress(self.path, _PROMISED_LOG)
 
-    def promise(self, upto: int, version: int, *, log: int = NOTHING_YET) -> bool:
-        """Records that retention is about to remove changes up to a number, records of LOG up to another;
-        False if the consumers are no longer those of that version: read them again."""
-        if version < 0:
+    def promise(self, upto: int | None, version: int | None, *, log: int | None = None) -> bool:
+        """Records that retention is about to remove changes up to a number, and records of LOG up to another.
+
+        Args:
+            upto, log: the numbers; None: nothing is removed.
+            version: the version of the table that the consumers were read from.
+
+        Returns:
+            Whether the table still has that version; if not, the consumers have to be read again.
+        """
+        if version is None:
             lake.create(self.path, CONSUMERS)
             return False
-        progress = {PROMISED: max(upto, self.promised, 0)}
-        if log != NOTHING_YET:
-            progress[_PROMISED_LOG] = max(log, self.promised_log)
+        progress = {PROMISED: max(upto or 0, self.promised or 0)}
+        if log is not None:
+            progress[_PROMISED_LOG] = max(log, self.promised_log or 0)
         return lake.commit(self.path, [], progress=progress, begin=True, only_after=version) is not None
 
     def add(
@@ -132,7 +141,7 @@ class Consumers:
                 )
             now = dt.datetime.now(dt.timezone.utc)
             mine = None if tables is None else tuple(tables)
-            return [*have, Consumer(name, NOTHING_YET, now, now, mine, log)]
+            return [*have, Consumer(name, None, now, now, mine, log)]
 
         self._change(added)
 
@@ -145,7 +154,7 @@ class Consumers:
 
         def moved(have: list[Consumer]) -> list[Consumer]:
             mine = self._known(have, name)
-            if number < mine.acknowledged:
+            if number < order_key(mine.acknowledged):
                 raise ConfigError(
                     f"{name!r} has already acknowledged {mine.acknowledged}",
                     where=self.path,
@@ -196,7 +205,7 @@ class Consumers:
     def _hold(self, name: str, most_s: float) -> None:
         """Registers a consumer that expires, or registers it again."""
         now = dt.datetime.now(dt.timezone.utc)
-        mine = Consumer(name, NOTHING_YET, now, now, until=now + dt.timedelta(seconds=most_s))
+        mine = Consumer(name, None, now, now, until=now + dt.timedelta(seconds=most_s))
         self._change(lambda have: [*(c for c in have if c.name != name), mine])
 
     def _holding(
@@ -261,3 +270,79 @@ def failing_in(task: Task) -> Callable[[Mapping[str, str]], None]:
 def consumers_of(task: Task) -> Consumers:
     """The registered consumers of a task's change tables, TRACKING and LOG."""
     return Consumers(task.control_path("consumers"), "`tailrace consumer add TASK NAME` registers one")
+
+
+def stalled(
+    found: Iterable[Consumer],
+    stored: ChangeNumber | None,
+    kept: ChangeNumber | None,
+    now: dt.datetime,
+    log: ChangeNumber | None = None,
+) -> dict[str, str]:
+    """What is to be said of consumers, by name: of those that have not moved for a day, though there is
+    something to read, and of those that miss changes. `kept`: the number behind which there is all; `log`:
+    that of LOG.
+
+    >>> from dataclasses import replace
+    >>> at = dt.datetime(2026, 1, 1)
+    >>> one = Consumer("lake", 7, at, at)
+    >>> stalled([one], 8, None, at + dt.timedelta(hours=9))
+    {}
+    >>> stalled([one], 8, None, at + dt.timedelta(days=9))
+    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes are kept for it'}
+    >>> stalled([one], 12, 9, at)
+    {'lake': 'it has acknowledged 7, but changes up to 9 have been removed: it may miss some'}
+    >>> stalled([replace(one, log=True)], 12, None, at, log=10)
+    {'lake': 'it has acknowledged 7, but records of LOG up to 10 have been removed: it misses some'}
+    """
+    said = {}
+    for one in found:
+        days = (now - one.at).days
+        if one.acknowledged is not None and one.acknowledged < order_key(kept):
+            said[one.name] = (
+                f"it has acknowledged {one.acknowledged}, but changes up to {kept} have been removed: it "
+                "may miss some"
+            )
+        elif one.log and one.acknowledged is not None and one.acknowledged < order_key(log):
+            said[one.name] = (
+                f"it has acknowledged {one.acknowledged}, but records of LOG up to {log} have been removed: "
+                "it misses some"
+            )
+        elif days >= 1 and order_key(one.acknowledged) < order_key(stored) and one.until is None:
+            moved = f"it has acknowledged {one.acknowledged or 0} of {stored}, and nothing for {days} days"
+            said[one.name] = f"{moved}: old changes are kept for it"
+    return said
+
+
+def consumer_warnings(task: Task) -> dict[str, str]:
+    """Warnings about a task's consumers, by name: see `stalled`."""
+    found = consumers_of(task).all()
+    if not found:
+        return {}
+    stored, kept = (lake.progress(task.tracking_path, app) for app in (STORE_APP, PROMISED))
+    return stalled(found, stored, kept, dt.datetime.now(dt.timezone.utc), log_removed(task))
+
+
+def log_removed(task: Task) -> ChangeNumber | None:
+    """The number up to which records of LOG have been removed, or are about to be; None: none have been."""
+    return max(lake.progress(task.log_path, PROMISED), consumers_of(task).promised_log, key=order_key)
+
+
+def acknowledge(task: Task, name: str, number: ChangeNumber) -> None:
+    """Records that a consumer of a task needs nothing up to a change number.
+
+    Raises:
+        ConfigError: it is not registered, has acknowledged more already, or reads LOG, and records after that
+            number have been removed from it.
+    """
+    readers = consumers_of(task)
+    mine, gone = next((c for c in readers.all() if c.name == name), None), log_removed(task)
+    if mine is not None and mine.log and order_key(mine.acknowledged) <= number < order_key(gone):
+        raise ConfigError(
+            f"{name!r} has read up to {number}, but records of LOG up to {gone} have been removed, or are "
+            "about to be: it misses those in between",
+            where=task.log_path,
+            hint="let it begin anew with the tables as they are, then acknowledge where they are; "
+            "`maintenance.keep_log` says how long LOG is kept when nobody is registered",
+        )
+    readers.acknowledge(name, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,18 +14,20 @@ from deltalake import DeltaTable
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..capture.column_doubts import find_doubts
+from ..config.quantities import span
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
-from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING, STATE_EVERY_S
 from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.totals import Totals
 from . import control_tables
-from .laggards import consumers_said
+from .consumers import consumer_warnings
 
 ENDED = ("stopped", "drained")
 WAITS = "waits for its baseline"
@@ -70,8 +72,8 @@ class TableStatus:
     deleted: int = 0
     behind: int = 0
     seconds_behind: float = 0.0
-    position: str | None = None
-    target_version: int = -1
+    position: Position | None = None
+    target_version: int | None = None
     last_change: str | None = None
     why: str | None = None
     who: str | None = None
@@ -101,16 +103,16 @@ class Status:
     new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
     for long. `warnings`: what is not settled yet and concerns no single table. `seconds_unstored`: how long
     the oldest change of LOG has waited that the store does not have.
-    `captured`, `stored` and `applied` are change numbers; 0: none yet. `left_out`: what the wildcards of the
-    task file leave out, and why, as capture has last said."""
+    `captured`, `stored` and `applied` are change numbers; None: nothing yet. `left_out`: what the wildcards
+    of the task file leave out, and why, as capture has last said."""
 
     task: str
     capture: dict[str, Any] | None
     pipeline: dict[str, Any] | None
-    captured: int
-    stored: int
-    applied: int
-    position: str | None
+    captured: ChangeNumber | None
+    stored: ChangeNumber | None
+    applied: ChangeNumber | None
+    position: Position | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
@@ -134,6 +136,7 @@ def status(task: Task) -> Status:
     _noted(task, tables, states.baselines)
     others = _warned(task, tables, states.baselines)
     now, why = _while(capture, pipeline), _ended_by(capture, pipeline)
+    captured = where.number if where.position is not None else None
     for mine in tables.values():
         if mine.state == RUNNING:
             mine.state, mine.why = now, mine.why or why
@@ -141,13 +144,13 @@ def status(task: Task) -> Status:
         task.name,
         capture,
         pipeline,
-        where.number,
-        totals.stored_upto or 0,
-        totals.applied_upto or 0,
-        where.position.hex().upper() if where.position else None,
+        captured,
+        totals.stored_upto,
+        totals.applied_upto,
+        Position(where.position.hex().upper()) if where.position else None,
         list(tables.values()),
-        consumers_said(task),
-        _unstored(task, where.number, totals.stored_upto or 0),
+        consumer_warnings(task),
+        _unstored(task, captured, totals.stored_upto),
         others,
         (capture or {}).get("left_out") or {},
     )
@@ -175,7 +178,7 @@ def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, t
     """A table without what is counted of it."""
     mine = TableStatus(one.table, _label(one, reading, totals), one.state.value, target=one.target or None)
     if one.baseline is not None:
-        mine.baseline_rows, mine.target_version = one.baseline.rows, max(one.baseline.version, 0)
+        mine.baseline_rows, mine.target_version = one.baseline.rows, one.baseline.version
     mine.why, mine.who = one.why or None, one.who or None
     mine.since = one.since.isoformat(timespec="seconds") if one.since else None
     mine.group = task.group(one.table)
@@ -249,19 +252,19 @@ def _warned(task: Task, tables: Mapping[str, TableStatus], baselines: Baselines)
 
 
 @lru_cache(4)
-def _quarantined(path: str, version: int) -> dict[str, int]:
+def _quarantined(path: str, version: int | None) -> dict[str, int]:
     """Table -> how many values are set aside, in a version of the quarantine table; the live screen asks once
     a second."""
-    if version < 0:
+    if version is None:
         return {}
     counts = lake.dataset(DeltaTable(path, version=version)).to_table(["table"])["table"].value_counts()
     return {one["values"]: one["counts"] for one in counts.to_pylist()}
 
 
-def _unstored(task: Task, captured: int, stored: int) -> float:
-    if captured <= stored:
+def _unstored(task: Task, captured: ChangeNumber | None, stored: ChangeNumber | None) -> float:
+    if (captured or 0) <= (stored or 0):
         return 0.0
-    at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored))
+    at = log_retention.committed_at(task.log_path, log.version_after(task.log_path, stored or BEFORE_ALL))
     return max(0.0, (dt.datetime.now(dt.timezone.utc) - at).total_seconds())
 
 
@@ -282,7 +285,7 @@ def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: T
         tables[name].seconds_behind = max(0.0, (now - since).total_seconds())
 
 
-def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
+def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, ChangeNumber]:
     """The change number that each target has reached: as recorded, or further if the process ended between
     the target's commit and the record. A database is not asked."""
     found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
@@ -293,9 +296,11 @@ def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, int]:
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
         path = task.target_path(place.target)
         # Most are at the version of their record: checking that there is no later one is fast.
-        if one is not None and not _has_version(path, one.version + 1):
+        if one is not None and not _has_version(path, order_key(one.version) + 1):
             continue
-        found[name] = max(found.get(name, -1), lake.progress(path, place.app(name, task.apply_app)))
+        progress = lake.progress(path, place.app(name, task.apply_app))
+        if progress is not None:
+            found[name] = max(found.get(name, progress), progress)
     return found
 
 
@@ -330,3 +335,45 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     if name == "capture" and (not running or silent):
         found["waits"] = None
     return found
+
+
+_HELD_BACK = ("removed", "tracked only")
+_REPORT_S = 2 * STATE_EVERY_S
+"""The age that a report of capture's may have: what is in it is not known more exactly."""
+
+
+def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
+    """Why a task is more than that many seconds behind, or why it is unknown: one line per reason; empty if
+    it is not. What does not run or does not answer (a process, source, target) counts from that moment."""
+    at = now or dt.datetime.now(dt.timezone.utc)
+    return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
+
+
+def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]:
+    for name, said in (("capture", found.capture), ("pipeline", found.pipeline)):
+        if said is None:
+            yield f"{name} never ran"
+            continue
+        away = said.get("state") == RECONNECTING and said["running"]
+        since = said.get("unreachable_since") if away else said.get("since")
+        if since and (seconds := age_s(since, now)) > limit_s:
+            what = (
+                f"has not reached the {'source' if name == 'capture' else 'target'}"
+                if away
+                else "has not run"
+            )
+            yield f"{name} {what} for {span(seconds)}"
+        silent = name == "capture" and said["running"] and not away and said.get("at")
+        if silent and (seconds := age_s(silent, now)) > limit_s + _REPORT_S:
+            yield f"capture has said nothing for {span(seconds)}"
+
+
+def _stages(found: Status, limit_s: float) -> Iterator[str]:
+    lag = (found.capture or {}).get("lag_seconds") or 0.0
+    if lag > limit_s + _REPORT_S:
+        yield f"capture is {span(lag)} behind the source"
+    if found.seconds_unstored > limit_s:
+        yield f"captured changes have waited {span(found.seconds_unstored)} for the store"
+    for table in found.tables:
+        if table.seconds_behind > limit_s and table.state not in _HELD_BACK:
+            yield f"{table.table} is {span(table.seconds_behind)} behind ({table.state})"

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..apply.applied_places import applied_places
-from ..apply.needs import Needs
-from ..apply.target_checks import refuse_to_drop
+from ..apply.checks.target import refuse_to_drop
+from ..apply.required_changes import Needs
 from ..apply.target_owner import own, owner_of
+from ..apply.target_places import applied_places
 from ..capture.ddl_watch import moved_tables
 from ..capture.table_selection import drop_targets, gets_identity, select_tables, wanted_tables
 from ..config.policies import MEDIUM

@@ -8,17 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..apply import effects, incoming
-from ..apply.images import refused
-from ..apply.incoming import Incoming
-from ..apply.keylog.exceptions import Holds, Suspensions
-from ..apply.keylog.key_log import KeyLog
-from ..apply.keylog.outbox import recover
-from ..apply.late_changes import LateChanges
-from ..apply.mapping.vendor_mapping import map_vendor_tables
-from ..apply.rules_apply import RulesApply
-from ..apply.table_names import TableNames
-from ..apply.targets.base import Target
+from ..apply import target_mode as effects
+from ..apply.rules import RulesApplier
+from ..apply.vendor import incoming
+from ..apply.vendor.applier import VendorApplier
+from ..apply.vendor.incoming import Incoming
+from ..apply.vendor.late_changes import LateChanges
+from ..apply.vendor.mapping import map_vendor_tables
+from ..apply.vendor.table_names import TableNames
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
 from ..engine.rules import SOFT_COLUMN, Rules
@@ -26,10 +23,16 @@ from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedEr
 from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.report import ConversionReport, RowCount, TableReport
+from ..keylog.control_tables import Suspensions, SuspensionStore
+from ..keylog.key_log import KeyLog
+from ..keylog.notes import recover
 from ..model.change import ChangeTable
+from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
-from . import apply_place, vendor_notes, vendor_progress, vendor_reading
-from .runs import Group, Runs, Subscription
+from ..targets.base import Target
+from ..targets.images import refused
+from . import vendor_notes, vendor_progress, vendor_reading, vendor_target
+from .keylog_runs import Group, Runs, Subscription
 from .vendor_progress import VendorProgress
 
 if TYPE_CHECKING:
@@ -109,7 +112,7 @@ def run(
         FormatError: a bad row or an incomplete file, when `fail`; change sequences that cannot be followed.
         ApplyError: changes that cannot be applied, that came late, or whose target is not known.
     """
-    kept = apply_place.kept_in(target, control)
+    kept = vendor_target.control_folder(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
     side = vendor_reading.named(convert.side(form, changes, given), names)
     files = vendor_reading.WholeFiles(spark, side, fail=fail)
@@ -126,7 +129,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(through.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, through.places)
+    place, target, root = vendor_target.open_target(spark, target, app_id, control, through.places)
     try:
         good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}
@@ -145,13 +148,14 @@ def run(
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = (
-                None
-                if ruling is None
-                else RulesApply(place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held)
-            )
+            applier = None
+            if ruling is not None:
+                under = RulesApplier(
+                    place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held
+                )
+                applier = VendorApplier(under, root)
             try:
-                applied.extend(_each(applier, place, held, good, looks, ruling, dry_run=dry_run))
+                applied.extend(_each(applier, place, held, good, looks, ruling, root, dry_run=dry_run))
             finally:
                 _note(names, place, {} if dry_run else reached, found, applied)
             if not dry_run:
@@ -190,12 +194,13 @@ def _report(
 
 
 def _each(
-    applier: RulesApply | None,
+    applier: VendorApplier | None,
     place: Target,
-    held: Holds,
+    held: SuspensionStore,
     good: Mapping[str, ChangeTable],
     looks: Mapping[str, Incoming],
     ruling: Ruling | None,
+    root: str,
     *,
     dry_run: bool,
 ) -> Iterator[dict[str, Any]]:
@@ -207,7 +212,7 @@ def _each(
         elif (why := held.reason(table)) is not None:
             yield {"table": table, "suspended": why}
         else:
-            yield _one(place, table, ct, looks.get(table), dry_run=dry_run)
+            yield _one(place, table, ct, looks.get(table), root, dry_run=dry_run)
 
 
 def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
@@ -230,7 +235,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> Holds:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
     """The suspended tables, without those that are resumed."""
     held = Suspensions(root, app_id)
     if dry_run:
@@ -291,7 +296,7 @@ def _running(
         return
     log = KeyLog(ruling.keylog, app_id=app_id, run_id="", mode=ruling.keylog_mode)
     if not dry_run:
-        recover(place, log)
+        recover(place.capabilities.key_log_notes(), log)
     if dry_run or ruling.keylog_mode == "off":
         yield log
         return
@@ -308,7 +313,7 @@ def _running(
 
 
 def _under_rules(
-    applier: RulesApply,
+    applier: VendorApplier,
     target: Target,
     name: str,
     changes: ChangeTable,
@@ -318,9 +323,9 @@ def _under_rules(
     dry_run: bool,
 ) -> dict[str, Any]:
     reached = incoming.reached(target, name)
-    told = partial(applier.apply, look=look, transactional=transactional)
+    told = partial(applier.apply, found=look, transactional=transactional)
     done = applier.preview(changes) if dry_run else told(changes)
-    row = {"table": name, **done.counts, "progress": reached, "up to": max(done.upto, reached)}
+    row = {"table": name, **done.counts, "progress": reached, "up to": max(order_key(done.end), reached)}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
         row |= {k: asdict(done.outcome)[k] for k in _DONE}
@@ -328,7 +333,7 @@ def _under_rules(
 
 
 def _one(
-    target: Target, name: str, changes: ChangeTable, look: Incoming | None, *, dry_run: bool
+    target: Target, name: str, changes: ChangeTable, look: Incoming | None, root: str, *, dry_run: bool
 ) -> dict[str, Any]:
     if target.exists(name):
         effects.check_mode(target, name, changes.columns, Rules())
@@ -342,5 +347,5 @@ def _one(
             incoming.refuse_unclear(target, changes, look)
             incoming.lay_out(target, look.relation, dry_run=True)
         return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
-    done = asdict(incoming.apply_one(target, changes, look))
+    done = asdict(incoming.apply_one(target, changes, look, root))
     return row | {k: done[k] for k in _DONE}

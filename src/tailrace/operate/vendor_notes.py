@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..apply import late_changes
-from ..apply.whole_rows import NAME_KEY
+from ..apply.vendor import late_changes
 from ..errors import ApplyError
 from ..formats import convert
 from ..formats.base import Read
 from ..formats.report import ConversionReport, again, nothing
+from ..targets.keyless import NAME_KEY
 
 _NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
 

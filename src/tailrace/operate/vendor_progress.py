@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..apply import late_changes, numbering
-from ..apply.full_loads import Found, FullLoads
-from ..apply.incoming import reached
-from ..apply.late_changes import LateChanges, Passed
-from ..apply.mapping import mapping_notes
-from ..apply.mapping.mapping_notes import MappingNotes
-from ..apply.numbering import Numbers
-from ..apply.passed_files import Files
-from ..apply.targets.base import Target
+from ..apply.vendor import late_changes, mapping_notes, numbering
+from ..apply.vendor.applied_files import Files
+from ..apply.vendor.full_loads import Found, FullLoads
+from ..apply.vendor.incoming import reached
+from ..apply.vendor.late_changes import LateChanges, Passed
+from ..apply.vendor.mapping_notes import MappingNotes
+from ..apply.vendor.numbering import Numbers
 from ..model.change import ChangeTable
+from ..targets.base import Target
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow.fs
 
-from ..apply import kept_columns, numbering, spelling
-from ..apply.incoming import Incoming
-from ..apply.late_changes import LateChanges
-from ..apply.numbering import Numbers
-from ..apply.table_names import TableNames, refuse_unnamed
-from ..apply.targets.base import Target
+from ..apply.vendor import kept_columns, numbering, spelling
+from ..apply.vendor.incoming import Incoming
+from ..apply.vendor.late_changes import LateChanges
+from ..apply.vendor.numbering import Numbers
+from ..apply.vendor.table_names import TableNames, refuse_unnamed
 from ..engine.rules import Rules
 from ..errors import ApplyError, FormatError
 from ..formats import checks, convert
 from ..formats.base import Read
 from ..lake.parts import filesystem
 from ..model.change import ChangeTable
+from ..targets.base import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

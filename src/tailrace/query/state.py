@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..apply.fold import copies, fold, repeated
-from ..apply.images import col, last_truncate
-from ..apply.plan import UNKNOWN, Folded, TableBatch
 from ..engine.columns import KEPT, OP
 from ..model.change import DELETE, ChangeTable, Relation
+from ..model.positions import ChangeRange
+from ..targets.change_batch import ChangeBatch
+from ..targets.images import col, last_truncate
+from ..targets.plans import UNKNOWN, Folded
+from ..targets.spark_fold import copies, fold, repeated
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +30,7 @@ def state_at(
             only the relation has are NULL; columns that only the target has are left out.
         changes: the changes since, in any order, all of one layout.
         relation: that layout.
-        counts: which special cases occur, as in `TableBatch.counts`; unknown by default.
+        counts: which special cases occur, as in `ChangeBatch.counts`; unknown by default.
 
     Returns:
         The relation's columns in their types: exactly the rows that applying the changes would produce.
@@ -36,11 +38,9 @@ def state_at(
             is NULL.
     """
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
-    batch, names = (
-        TableBatch(relation.table, relation, changes, 0, counts),
-        [c.name for c in relation.columns],
-    )
-    folded = fold(batch, truncate=last_truncate(changes, counts), there=lambda _: base)
+    batch = ChangeBatch(relation.table, relation, ChangeRange(None, 0), counts=counts)
+    names = [c.name for c in relation.columns]
+    folded = fold(changes, batch, truncate=last_truncate(changes, counts), there=lambda _: base)
     if not relation.key:
         return repeated(copies(base, folded, names), names)
     return _overlaid(base.limit(0) if folded.replaces else base, folded, relation.key, names)

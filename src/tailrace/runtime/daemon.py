@@ -16,8 +16,8 @@ import pyspark.sql.pandas.serializers
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-from ..apply.targets.delta import local  # noqa: F401
 from ..formats import text  # noqa: F401
+from ..targets.delta import load  # noqa: F401
 
 # Otherwise all workers would generate the same random numbers.
 os.register_at_fork(after_in_child=np.random.seed)

@@ -1,4 +1,4 @@
-"""Maintenance of a task's Delta tables: retention (`purging`), compaction, and limits for old versions.
+"""Maintenance of a task's Delta tables: retention (`operate.retention`), compaction, limits for old versions.
 
 Targets keep every version of the last hour, then one per hour, up to `vacuum_after`. The other tables are not
 read at older versions: replaced files are deleted after an hour, commits after `keep_commits`, which streams
@@ -15,33 +15,34 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from deltalake import DeltaTable
 
-from ..apply.applied_places import applied_places
-from ..apply.keylog.exceptions import EXCEPTIONS
-from ..apply.keylog.tokens import tokens_logged
 from ..apply.mapped_snapshots import loaded
-from ..apply.openedge_tables import TRACKING_TABLE
 from ..apply.target_owner import refuse_other
-from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
+from ..apply.target_places import applied_places
+from ..apply.vendor.openedge_tables import TRACKING_TABLE
 from ..capture.ddl_history import BEGINS
 from ..config.quantities import FOREVER, ago
 from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.metadata import change_table
+from ..keylog.control_tables import EXCEPTIONS
+from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
 from ..lake.thinning import HOUR_S, Past
+from ..model.positions import order_key
 from ..model.sequence import TIME_DIGITS, time_part
 from ..operate import disk
 from ..operate.consumers import consumers_of
-from ..operate.purging import purge_task
+from ..operate.retention import purge_task
 from ..state import lifecycle
 from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.declarations import APPENDED
 from ..state.ledger import STORE_APP
 from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.retention import trim_batches, trim_tables
+from ..targets.base import Target
+from ..targets.delta.target import DeltaTarget
 
 _NAME = "maintenance"
 CONTROL = (*(one.name for one in APPENDED), "ddl_history", "consumers", "quarantine", EXCEPTIONS)
@@ -130,7 +131,9 @@ class Maintenance:
             [] if table is None else [c for c in consumers_of(task).all() if not table or c.reads(table)]
         )
         if readers:
-            version = log_retention.version_after(path, STORE_APP, min(c.acknowledged for c in readers))
+            version = log_retention.version_after(
+                path, STORE_APP, min((c.acknowledged for c in readers), key=order_key)
+            )
             keep_s = max(keep_s, time.time() - log_retention.committed_at(path, version).timestamp() + HOUR_S)
         lake.vacuum(path, keep_s)
         log_retention.forget(path, before=version, older_than_s=settings.keep_commits)
@@ -160,7 +163,9 @@ class Maintenance:
             try:
                 if table in places and table in baselines and isinstance(self._target, DeltaTarget):
                     refuse_other(task, places[table], baselines[table])
-                past = _past(settings, (b.version for b in taken if b.table == table))
+                past = _past(
+                    settings, (b.version for b in taken if b.table == table and b.version is not None)
+                )
                 self._target.maintain(table, settings.small_files, past)
                 if sweeps and isinstance(self._target, DeltaTarget):
                     thinning.sweep(self._target.path(table))
@@ -187,7 +192,7 @@ def forget_old_records(task: Task, now: dt.datetime | None = None) -> None:
     _delete_rows(task.control_path(EXCEPTIONS), f"TASK_NAME = '{task.name}' AND ERROR_TIME < {at}")
     _delete_rows(task.control_path("quarantine"), f"noticed_at < {at}")
     history = task.control_path("ddl_history")
-    if lake.exists(history) and lake.progress(history, BEGINS) < seq:
+    if lake.exists(history) and order_key(lake.progress(history, BEGINS)) < seq:
         lake.commit(history, [], progress={BEGINS: seq})  # otherwise capture would write them again
         _delete_rows(history, f"CHANGE_SEQ < '{seq:0{TIME_DIGITS}d}' AND CHANGE_SEQ >= '{1:0{TIME_DIGITS}d}'")
 

@@ -19,33 +19,28 @@ from typing import TYPE_CHECKING, Any
 
 from ..apply.applier import Applier
 from ..apply.cadence import Cadence
-from ..apply.filled_checks import refuse_lowered
-from ..apply.gate import Ordered
-from ..apply.keylog.exceptions import Orders
-from ..apply.keylog.key_log import KeyLog
+from ..apply.checks.filled_targets import refuse_lowered
+from ..apply.checks.target import waits
 from ..apply.mapped_snapshots import MappedSnapshotLoader
-from ..apply.mapping.shared_rows import TargetPlace
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.needs import Needs
-from ..apply.openedge_tables import OpenEdgeTables
 from ..apply.reading import ApplyPaths
+from ..apply.required_changes import Needs
 from ..apply.route import Routes
-from ..apply.rule_columns import rules_of
-from ..apply.target_checks import waits
-from ..apply.targets.base import Target
-from ..apply.targets.delta.target import DeltaTarget
-from ..apply.targets.postgresql.target import PostgresTarget
+from ..apply.scheduler import Scheduler
 from ..apply.task_rules import TableRules, TaskRules
+from ..apply.vendor.openedge_tables import OpenEdgeTables
 from ..capture import incremental_snapshot
 from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
+from ..keylog.control_tables import SuspendCommands
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..model.steps import Steps
+from ..operate.keylog_runs import TaskRuns
 from ..operate.table_commands import tables_of
-from ..operate.task_runs import TaskRuns
 from ..sources import open_source
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
@@ -56,6 +51,11 @@ from ..store.log_files import LogFiles
 from ..store.running import runner
 from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
+from ..targets.base import Target
+from ..targets.delta.target import DeltaTarget
+from ..targets.multi_source import TargetLocation
+from ..targets.postgresql.target import PostgresTarget
+from ..targets.rule_columns import rules_of
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
 from ..validate.validation import validate
@@ -90,7 +90,7 @@ class Pipeline:
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), suspend=TableSuspensions(task))
         self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
-        self._gate = Ordered(
+        self._scheduler = Scheduler(
             task.commands_path,
             task.control_path("errors"),
             task.groups,
@@ -98,7 +98,7 @@ class Pipeline:
             automatic=task.automatic_baseline,
             known=lambda: tables_of(task),
         )
-        self._target = target_of(task, spark, self._gate.names)
+        self._target = target_of(task, spark, self._scheduler.names)
         self._runs = TaskRuns(task)
         routes = Routes.of(task, spark)
         self._applier = Applier(
@@ -109,7 +109,7 @@ class Pipeline:
             max_bytes=task.apply.max_bytes,
             parallel=task.apply.parallel_tables,
             need_baseline=task.baseline.enabled,
-            gate=self._gate,
+            scheduler=self._scheduler,
             rules=task_rules(task, self._target, self._runs),
             routes=routes,
             loads=MappedSnapshotLoader.of(task, spark, self._target, routes),
@@ -126,12 +126,12 @@ class Pipeline:
 
     def drain(self, then: Callable[[], None] = lambda: None) -> None:
         """Stores and applies everything that is in LOG now, calls `then`, and returns."""
-        self._gate.patient = False
+        self._scheduler.patient = False
         with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._errors_reported():
             self._write_state(STARTING)  # replaces the state that an earlier process wrote
             self.store_all()
             self._catch_up()
-            while self._gate.failing and not self.stop.wait(0.2):
+            while self._scheduler.failing and not self.stop.wait(0.2):
                 self._catch_up()
             if self._background is not None:
                 self._background.check()  # raises its error, although the driver has done all the work
@@ -199,7 +199,7 @@ class Pipeline:
     def _loops_paused(self) -> Iterator[None]:
         """Applies all that was stored; within the block nothing is stored, applied or compacted."""
         with self._maintenance_lock, self._store_lock:
-            self._gate.hurry()
+            self._scheduler.hurry()
             self._catch_up()
             with self._applier.held():
                 yield
@@ -304,7 +304,12 @@ class Pipeline:
         json_files.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": self._applier.recorded, "commands": self._gate.orders, "ended": ended}
+            {
+                "state": state,
+                "applied": self._applier.recorded,
+                "commands": self._scheduler.command,
+                "ended": ended,
+            }
             | self._counts.as_dict()
             | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
             | (self._reconnecting.reported_state if state == RUNNING else {}),
@@ -323,7 +328,7 @@ def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Targ
     """
     maps = cache(lambda table: task_map(task, table))
 
-    def places(table: str) -> TargetPlace:
+    def places(table: str) -> TargetLocation:
         return place_of(maps(table), names)
 
     if task.target.database:
@@ -332,7 +337,7 @@ def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Targ
             task.target.database,
             task=task.name,
             memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
             at_once=task.apply.parallel_tables,
         )
     return DeltaTarget(
@@ -342,7 +347,7 @@ def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Targ
         local_limit_bytes=task.target.one_task,
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=places,
+        locations=places,
     )
 
 
@@ -359,7 +364,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         root=f"{task.home}/control",
         task=task.name,
         keylog=keylog,
-        suspensions=Orders(task.commands_path),
+        suspensions=SuspendCommands(task.commands_path),
         runs=runs.begin,
         tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..model.change import Relation
-from ..model.positions import Position
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from .declarations import BASELINES
 from .state_table import StateTable
 
@@ -20,35 +20,36 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline: changes at or after `position` count on top of its rows; `version` is the target's.
+    """A baseline: changes at or after `position` apply on top of its rows.
 
     Attributes:
+        version: the target's version with its rows; None if they are still to be mapped.
         number: 1, 2, 3, ... of its table.
         order: the newest command for its table (`commands`) when it began; 0: there was none.
         after: the change number that LOG had reached when it began: all at or before it is in the rows.
         window: `exact`, all rows are as of `position`; `open`, they were read while the table was written to,
             so some changes are in them already.
-        closes: `open` only: changes up to this change number may be in the rows, none later is; 0 as long as
-            that is not known, and apply waits.
+        closes: `open` only: changes up to this change number may be in the rows, none later is; None as long
+            as that is not known, and apply waits.
     """
 
     table: str
     relation: Relation
     position: Position
     rows: int
-    version: int
+    version: int | None
     finished_at: dt.datetime
     seconds: float
     number: int = 1
     order: int = 0
-    after: int = -1
+    after: ChangeNumber = BEFORE_ALL
     window: str = "exact"
-    closes: int = 0
+    closes: ChangeNumber | None = None
 
     @property
     def done(self) -> bool:
         """Whether changes may be applied on top of it."""
-        return self.window == "exact" or self.closes > 0
+        return self.window == "exact" or self.closes is not None
 
     @staticmethod
     def parse(row: Mapping[str, Any]) -> Baseline:
@@ -77,7 +78,7 @@ def read_baselines(path: str) -> dict[str, Baseline]:
 def all_baselines(path: str) -> list[Baseline]:
     """All baselines that are still recorded, in order; for one with an open window, the closed record comes
     last."""
-    return sorted(_table(path).rows(), key=lambda one: (one.number, one.closes, one.finished_at))
+    return sorted(_table(path).rows(), key=lambda one: (one.number, order_key(one.closes), one.finished_at))
 
 
 def read_open(path: str) -> dict[str, Baseline]:

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..model.positions import ChangeSeq
 from .declarations import DDL_DECISIONS, DDL_EVENTS
 from .state_table import StateTable
 
-Key = tuple[str, str, str, int]
+Key = tuple[str, ChangeSeq, str, int]
 """Table, change sequence, kind, attnum."""
 
 
@@ -29,7 +30,7 @@ class CatalogEvent:
     table: str
     relid: int
     kind: str
-    change_seq: str
+    change_seq: ChangeSeq
     new_name: str | None = None
     new_relid: int | None = None
     noticed_at: dt.datetime | None = None
@@ -41,7 +42,7 @@ def keyed(events: Iterable[CatalogEvent]) -> Iterator[tuple[CatalogEvent, Key]]:
     >>> [key for _, key in keyed([CatalogEvent("s.t", relid, "drop_table", "1") for relid in (7, 8)])]
     [('s.t', '1', 'drop_table', 0), ('s.t', '1', 'drop_table', -1)]
     """
-    found: Counter[tuple[str, str, str]] = Counter()
+    found: Counter[tuple[str, ChangeSeq, str]] = Counter()
     for one in events:
         place = one.table, one.change_seq, one.kind
         yield one, (*place, -found[place])

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..lake import delta as lake
-from ..model.positions import ChangeNumber, ChangeSeq, Position
+from ..model.positions import ChangeNumber, ChangeSeq, Position, order_key
 from . import rolling
 from .declarations import APPLIED, STORED
 from .rolling import Book, Ledger
@@ -55,26 +55,29 @@ class Stored:
 class AppliedTable:
     """Result of an apply batch in one target (rows), and the target's version after it.
 
-    `upto`: the change number that the target has reached (-1: that of the batch). Not recorded: `flagged`
-    changes, why the table is `suspended` now (empty: it is not), changes by conflict (`apply.rules`).
+    `version`: None for a target without versions. `upto`: the change number that the target has reached
+    (None: that of the batch). Not recorded: `flagged` changes, why the table is `suspended` now (empty: it is
+    not), changes by conflict (`apply.rules`).
     """
 
     table: str
-    version: int
+    version: int | None
     inserted: int
     updated: int
     deleted: int
     missing: int
     plan: str
     seconds: float
-    upto: int = -1
+    upto: ChangeNumber | None = None
     flagged: int = 0
     suspended: str = ""
     conflicts: Mapping[str, int] = field(default_factory=dict)
 
 
-def write_stored(path: str, batch: Stored, relids: Mapping[str, int], after: int | None = None) -> None:
-    """Records a store batch: one row for the batch (table NULL) and one per table. `after`: the number that
+def write_stored(
+    path: str, batch: Stored, relids: Mapping[str, int], after: Mapping[str, int | None] | None = None
+) -> None:
+    """Records a store batch: one row for the batch (table NULL) and one per table. `after`: the progress that
     its changes were counted from; OvertakenError if another process has recorded some of them since."""
     head = {
         "upto": batch.upto,
@@ -88,13 +91,14 @@ def write_stored(path: str, batch: Stored, relids: Mapping[str, int], after: int
         dict(head, table=t, relid=relids[t], rows=c["rows"], counts=json.dumps(dict(c)))
         for t, c in batch.tables.items()
     ]
-    follows = None if after is None else {STORE_APP: after}
     found = pa.Table.from_pylist(rows, STORED.schema)
-    made = lake.append(path, found, progress={STORE_APP: batch.upto}, after=follows)
+    made = lake.append(path, found, progress={STORE_APP: batch.upto}, after=after)
     _folded(path, STORED, made)
 
 
-def read_stored(path: str, after: int = -1, tables: Collection[str] | None = None) -> list[Stored]:
+def read_stored(
+    path: str, after: ChangeNumber | None = None, tables: Collection[str] | None = None
+) -> list[Stored]:
     """Store batches later than a change number, oldest first, as far as they are kept: a table's part of a
     batch is, until it is applied (or will never be) and older than `maintenance.keep_ledger`; the
     newest part of each table always is. `tables`: with these tables' parts alone, where there are some."""
@@ -102,7 +106,12 @@ def read_stored(path: str, after: int = -1, tables: Collection[str] | None = Non
 
 
 def read_waiting(
-    path: str, after: int, upto: int | None = None, tables: Collection[str] | None = None, *, most: int
+    path: str,
+    after: ChangeNumber | None,
+    upto: ChangeNumber | None = None,
+    tables: Collection[str] | None = None,
+    *,
+    most: int,
 ) -> tuple[list[Stored], bool]:
     """The oldest store batches with change numbers in (after, upto], and whether there are later ones.
 
@@ -111,16 +120,15 @@ def read_waiting(
         most: about the number of rows of `stored` to read, which bounds the memory; at least one batch.
     """
     ledger, more = Ledger(path, STORED), False
-    upto = rolling.LAST if upto is None else upto
     found = np.sort(ledger.batches(["upto"], after, upto, tables)["upto"].to_numpy())
     if len(found) > most:
         whole = found[found < found[most]]
-        upto = int(whole[-1] if len(whole) else found[0])
+        upto = ChangeNumber(int(whole[-1] if len(whole) else found[0]))
         more = upto < int(found[-1])
     return _batches(ledger.batches(_BATCH, after, upto, tables)), more
 
 
-def newest_stored(path: str, upto: int) -> dict[str, int]:
+def newest_stored(path: str, upto: ChangeNumber) -> dict[str, ChangeNumber]:
     """Per table, the number of the newest store batch up to `upto` that has changes of it, if that batch is
     kept or is the newest of all."""
     ledger = Ledger(path, STORED)
@@ -136,12 +144,12 @@ def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: 
     """Records an apply batch: one row for the batch (table NULL) and one per target touched."""
     now = dt.datetime.now(dt.timezone.utc)
     # One process at a time writes records, each in its own commit: versions count them.
-    number = lake.version(path) + 1
+    number = order_key(lake.version(path)) + 1
     head = {"upto": upto.upto, "change_seq": upto.change_seq, "position": upto.position, "applied_at": now}
     head |= {"number": number, "committed_at": upto.commit_time}
     rows: list[dict[str, object]] = [dict(head, table=None)]
     for t in tables:
-        whole = t.upto in (-1, upto.upto)
+        whole = t.upto in (None, upto.upto)
         at = upto.commit_time if whole else None
         rows.append(head | vars(t) | {"upto": upto.upto if whole else t.upto, "committed_at": at})
     made = lake.append(
@@ -150,7 +158,7 @@ def write_applied(path: str, upto: Stored, tables: Iterable[AppliedTable], app: 
     _folded(path, APPLIED, made)
 
 
-def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
+def read_applied(path: str, after: ChangeNumber | None = None) -> list[dict[str, Any]]:
     """Rows of the applied table later than a change number, oldest first, as far as they are kept: each for
     `maintenance.keep_ledger`."""
     names = APPLIED.columns.names
@@ -158,7 +166,7 @@ def read_applied(path: str, after: int = -1) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (r["upto"], r["table"] or ""))
 
 
-def newest_applied(path: str) -> dict[str, int]:
+def newest_applied(path: str) -> dict[str, ChangeNumber]:
     """Per table, the change number that its target has reached according to its last record."""
     rows = Ledger(path, APPLIED).totals(["upto"]).to_pylist()
     return {r["table"]: r["upto"] for r in rows if r["table"] is not None}

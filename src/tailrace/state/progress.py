@@ -12,9 +12,9 @@ from ..model.positions import ChangeNumber
 class Progress:
     """The change number up to which an application has written a table; None: it has written nothing yet.
 
-    >>> Progress("tailrace/store", "home/tracking", ChangeNumber(7)).includes(7)
+    >>> Progress("tailrace/store", "home/tracking", ChangeNumber(7)).includes(ChangeNumber(7))
     True
-    >>> Progress("tailrace/store", "home/tracking", None).includes(0)
+    >>> Progress("tailrace/store", "home/tracking", None).includes(ChangeNumber(0))
     False
     """
 
@@ -25,13 +25,8 @@ class Progress:
     @staticmethod
     def read(table: str, application: str) -> Progress:
         """The progress in the newest version of a table."""
-        return Progress(application, table, number_or_none(lake.progress(table, application)))
+        return Progress(application, table, lake.progress(table, application))
 
-    def includes(self, number: int) -> bool:
+    def includes(self, number: ChangeNumber) -> bool:
         """Whether the table has everything up to a change number."""
         return self.number is not None and self.number >= number
-
-
-def number_or_none(stored: int) -> ChangeNumber | None:
-    """The change number that a Delta log records for an application, which has -1 for nothing."""
-    return None if stored < 0 else ChangeNumber(stored)

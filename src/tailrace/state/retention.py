@@ -20,6 +20,7 @@ from ..config.quantities import ago
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log_retention
+from ..model.positions import ChangeNumber
 from . import commands, rolling
 from .baselines import Baseline, all_baselines, read_baselines, read_open
 from .capture_gaps import needed
@@ -51,7 +52,7 @@ def trim_batches(
         log_retention.forget(path)
 
 
-def trim_tables(task: Task, *, logged: int | None = None, now: dt.datetime | None = None) -> None:
+def trim_tables(task: Task, *, logged: ChangeNumber | None = None, now: dt.datetime | None = None) -> None:
     """Trims the append-only tables: see `declarations` for what is removed from each.
 
     Args:
@@ -75,7 +76,7 @@ def baselines_to_keep(rows: pa.Table, ends: Collection[tuple[str, int]]) -> pa.C
     """Which rows of `baselines` stay: each table's newest baseline on which changes can be applied, those
     that follow it, and those that end a gap (`ends`: table and number)."""
     tables, numbers = rows["table"].to_pylist(), rows["baseline"].to_pylist()
-    done = pc.or_(pc.not_equal(rows["window"], "open"), pc.greater(rows["closes"], 0)).to_pylist()
+    done = pc.or_(pc.not_equal(rows["window"], "open"), pc.is_valid(rows["closes"])).to_pylist()
     newest: dict[str, int] = {}
     for table, number, counts in zip(tables, numbers, done, strict=True):
         if counts:
@@ -95,7 +96,7 @@ def commands_to_keep(
 
 
 def tokens_to_keep(
-    rows: pa.Table, opened: Mapping[str, Baseline], logged: int | None, limit: dt.datetime
+    rows: pa.Table, opened: Mapping[str, Baseline], logged: ChangeNumber | None, limit: dt.datetime
 ) -> pa.ChunkedArray:
     """Which rows of `tokens` stay: young ones, those missing in the key log, those of open windows."""
     stays = pc.greater_equal(rows["at"], limit)
@@ -125,7 +126,9 @@ def over_and_done(given: Iterable[Command], taken: Mapping[str, Answer]) -> set[
     return over
 
 
-def passed(task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]) -> dict[str, int]:
+def passed(
+    task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]
+) -> dict[str, ChangeNumber | None]:
     """The change number up to which each table's changes are no longer needed, according to the records.
 
     Nothing is given up of tables that wait for a baseline or get a new one: where that begins is known only
@@ -133,26 +136,28 @@ def passed(task: Task, totals: Totals, loads: Mapping[str, tuple[int, str, int]]
     """
     baselines = read_baselines(task.control_path("baselines"))
     reached, states = totals.reached(baselines, loads), of_task(task.commands_path, baselines)
-    found = dict[str, int]()
+    found = dict[str, ChangeNumber | None]()
     for table, one in totals.stored.items():
         state, taken = states[table], table in baselines
         if state.removed or (task.policy(table).level < MEDIUM and not taken):
             found[table] = one.upto
         elif state.wanted or state.busy or (task.baseline.enabled and not taken):
-            found[table] = -1
+            found[table] = None
         else:
-            found[table] = reached.get(table, -1)
+            found[table] = reached.get(table)
     return found
 
 
-def parts_to_keep(passed: Mapping[str, int], newest: Mapping[str, int], limit: dt.datetime) -> Keep:
+def parts_to_keep(
+    passed: Mapping[str, ChangeNumber | None], newest: Mapping[str, ChangeNumber], limit: dt.datetime
+) -> Keep:
     """Which rows of `stored` stay: those stored since `limit`, those of tables whose targets have not passed
     them (of a table that is not in `passed`, none), and the newest row of each table."""
 
     def keep(rows: pa.Table) -> pa.ChunkedArray:
         whole = pc.is_null(rows["table"])
-        needed = pc.greater(rows["upto"], _of(passed, rows["table"], -1))
-        needed = pc.or_(needed, pc.equal(rows["upto"], _of(newest, rows["table"], -1)))
+        needed = pc.greater(rows["upto"], _of(passed, rows["table"]))
+        needed = pc.or_(needed, pc.equal(rows["upto"], _of(newest, rows["table"])))
         stays = pc.or_(pc.greater_equal(rows["stored_at"], limit), pc.and_(needed, pc.invert(whole)))
         batches = pc.unique(rows["upto"].filter(stays))
         return pc.or_(stays, pc.and_(whole, pc.is_in(rows["upto"], batches)))
@@ -165,10 +170,10 @@ def records_to_keep(limit: dt.datetime) -> Keep:
     return lambda rows: pc.greater_equal(rows["applied_at"], limit)
 
 
-def _of(numbers: Mapping[str, int], tables: pa.ChunkedArray, unknown: int) -> pa.ChunkedArray:
-    """Each row's number, by its table."""
+def _of(numbers: Mapping[str, int | None], tables: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Each row's number, by its table; -1 for a table without a number."""
     place = pc.index_in(tables, pa.array(list(numbers), pa.string()))
-    return pc.fill_null(pc.take(pa.array(numbers.values(), pa.int64()), place), unknown)
+    return pc.fill_null(pc.take(pa.array(numbers.values(), pa.int64()), place), -1)
 
 
 def _before(one: File, limit: dt.datetime) -> bool:

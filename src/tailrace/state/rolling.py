@@ -32,14 +32,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from ..lake import delta as lake
 from ..lake import guards
 from ..lake.failpoints import reach
-from ..model.positions import ChangeNumber
-from .progress import number_or_none
+from ..model.positions import ChangeNumber, order_key
 
 NEW, PAST, TOTAL = None, "past", "total"
 FOLD_EVERY = 32
 """A ledger is folded after this number of commits: the maximum number of small files that a reader opens."""
 _TRIES = 8
-LAST = (1 << 63) - 1
+_LAST = (1 << 63) - 1
 _BATCH_ROWS = 32 * 1024
 _SMALL_FILE = 8 << 20
 _HELD = ["upto", "table", "kind"]
@@ -73,8 +72,8 @@ class File:
     path: str
     kind: str | None
     size: int
-    low: int | None
-    high: int | None
+    low: ChangeNumber | None
+    high: ChangeNumber | None
     written: dt.datetime | None
 
     def meets(self, after: int, upto: int) -> bool:
@@ -86,19 +85,20 @@ class Ledger:
     """One version of a ledger table; a missing table has no rows.
 
     Attributes:
-        version: the table's; -1 if it is missing.
+        version: the table's; None if it is missing.
         files: its files, in order.
         progress: that of the application `app`; None: nothing yet.
     """
 
     def __init__(self, path: str, book: Book, app: str = "") -> None:
         self.path, self._book = path, book
-        self.version, self.files = -1, list[File]()
+        self.version: int | None = None
+        self.files = list[File]()
         self.progress: ChangeNumber | None = None
         if lake.exists(path):
             with lake.opened(path) as now:
                 self.version = now.version()
-                self.progress = number_or_none(lake.reached(now, app)) if app else None
+                self.progress = lake.reached(now, app) if app else None
                 self.files = sorted(_files(now, book), key=_order)
 
     def totals(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -112,17 +112,18 @@ class Ledger:
     def batches(
         self,
         columns: Sequence[str] | None = None,
-        after: int = -1,
-        upto: int = LAST,
+        after: ChangeNumber | None = None,
+        upto: ChangeNumber | None = None,
         tables: Collection[str] | None = None,
         files: Sequence[File] | None = None,
     ) -> pa.Table:
         """Rows with change numbers in (after, upto] that exist individually, new and past ones; only of
-        `tables` or `files` if given."""
+        `tables` or `files` if given. None: without that limit."""
         among = self.files if files is None else files
-        files = [f for f in among if f.kind != TOTAL and f.meets(after, upto)]
+        low, high = order_key(after), _LAST if upto is None else upto
+        files = [f for f in among if f.kind != TOTAL and f.meets(low, high)]
         names = [n for n in self._book.schema.names if columns is None or n in {*columns, "kind"}]
-        where = (pc.field("upto") > after) & (pc.field("upto") <= upto)
+        where = (pc.field("upto") > low) & (pc.field("upto") <= high)
         if tables is not None:
             where &= pc.field("table").isin(sorted(tables))
         found = self.rows(files, names, where)
@@ -144,7 +145,7 @@ class Ledger:
     def replace(self, old: Sequence[File], new: Sequence[lake.AddedFile]) -> bool:
         """Removes files and adds others, in one commit on this version; False if that is no longer the
         newest one."""
-        if self.version < 0:
+        if self.version is None:
             return False
         delta, now = DeltaTable(self.path, version=self.version), int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [RemoveAction(f.path, True, now, f.size, {}) for f in old]
@@ -300,4 +301,4 @@ def _files(delta: DeltaTable, book: Book) -> Iterator[File]:
 
 
 def _order(one: File) -> tuple[int, str]:
-    return -1 if one.low is None else one.low, one.path
+    return order_key(one.low), one.path

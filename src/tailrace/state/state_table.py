@@ -109,7 +109,7 @@ class StateTable(Generic[T]):
     @property
     def newest(self) -> int:
         """The number of the newest row; 0 if the table is empty."""
-        return max(lake.progress(self.path, APP), 0)
+        return lake.progress(self.path, APP) or 0
 
     def append(self, rows: Iterable[Mapping[str, Any]], *, follows: int | None = None) -> int:
         """Appends rows in one commit, and returns the number of the last one.
@@ -131,7 +131,7 @@ class StateTable(Generic[T]):
                 with removed.told(self.path):
                     reach(self.declared.fail_point)
                     made = pa.Table.from_pylist(numbered, self.declared.schema)
-                    lake.append(self.path, made, progress={APP: upto}, after={APP: last or -1})
+                    lake.append(self.path, made, progress={APP: upto}, after={APP: last or None})
                 return upto
             except (OvertakenError, CommitFailedError):  # another process used these numbers
                 if follows is not None:
@@ -185,10 +185,10 @@ class KeyedTable:
         """All rows; a missing table has none."""
         return self.read()[1]
 
-    def read(self) -> tuple[int, list[Row]]:
-        """The version of the table (-1 if it is missing) and its rows."""
+    def read(self) -> tuple[int | None, list[Row]]:
+        """The version of the table (None if it is missing) and its rows."""
         if not lake.exists(self.path):
-            return -1, []
+            return None, []
         version, found = lake.read_at(self.path)
         return version, found.to_pylist()
 
@@ -206,9 +206,7 @@ class KeyedTable:
             lake.create(self.path, self._schema)
             files = lake.write_part(self.path, pa.Table.from_pylist(made, schema=self._schema))
             reach(self._fail_point)
-            done = lake.overwrite(
-                self.path, files, schema=self._schema, progress={}, only_after=max(version, 0)
-            )
+            done = lake.overwrite(self.path, files, schema=self._schema, progress={}, only_after=version or 0)
             if done is not None:
                 if done % _TIDY_EVERY == 0:  # each commit leaves the file of the previous one
                     log_retention.tidy(self.path)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import PositionError
-from ..model.positions import ChangeNumber, Position
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from .baselines import Baseline
 from .declarations import APPLIED, STORED
 from .ledger import STORE_APP, Stored, read_stored
@@ -41,7 +41,7 @@ class AppliedTotal:
     upto: ChangeNumber
     position: Position
     applied_at: dt.datetime
-    version: int
+    version: int | None
     inserted: int
     updated: int
     deleted: int
@@ -74,29 +74,29 @@ class Totals:
 
     def reached(
         self, baselines: Mapping[str, Baseline], loads: Mapping[str, tuple[int, str, int]]
-    ) -> dict[str, int]:
+    ) -> dict[str, ChangeNumber]:
         """Each target's progress according to the records; never further than the actual progress.
 
         A record from before the newest baseline does not count: the baseline has replaced its rows.
         `loads`: of each mapped table the newest load (`apply.loading.loaded`).
         """
-        found: dict[str, int] = {table: one.upto for table, one in self.applied.items()}
+        found = {table: one.upto for table, one in self.applied.items()}
         for table, taken in baselines.items():
             number, _, version = loads.get(table, (0, "", 0))
-            at = taken.version if taken.version >= 0 else version
+            at = version if taken.version is None else taken.version
             one = self.applied.get(table)
-            since = one is not None and one.upto > taken.after and one.version >= at
-            landed = taken.version >= 0 or number == taken.number
+            since = one is not None and one.upto > taken.after and order_key(one.version) >= at
+            landed = taken.version is not None or number == taken.number
             found[table] = one.upto if one is not None and since and landed else taken.after
         return found
 
-    def late(self, reached: Mapping[str, int]) -> list[str]:
+    def late(self, reached: Mapping[str, ChangeNumber]) -> list[str]:
         """Tables with stored changes that their target has not reached."""
-        return [t for t, one in self.stored.items() if one.upto > reached.get(t, -1)]
+        return [t for t, one in self.stored.items() if one.upto > order_key(reached.get(t))]
 
-    def behind(self, reached: Mapping[str, int]) -> dict[str, int]:
+    def behind(self, reached: Mapping[str, ChangeNumber]) -> dict[str, int]:
         """Stored change-table rows that targets do not have, for tables that are behind."""
-        late = {t: reached.get(t, -1) for t in self.late(reached)}
+        late = {t: reached.get(t, BEFORE_ALL) for t in self.late(reached)}
         found = {t: self.stored[t].rows for t, upto in late.items() if upto <= 0}
         late = {t: upto for t, upto in late.items() if upto > 0}
         if not late:
@@ -105,11 +105,13 @@ class Totals:
         sums = rows.group_by("table").aggregate([("rows", "sum")]).to_pylist()
         return found | dict.fromkeys(late, 0) | {r["table"]: r["rows_sum"] for r in sums}
 
-    def waiting_since(self, reached: Mapping[str, int], tables: Iterable[str]) -> dict[str, dt.datetime]:
+    def waiting_since(
+        self, reached: Mapping[str, ChangeNumber], tables: Iterable[str]
+    ) -> dict[str, dt.datetime]:
         """For those of these tables that are behind, when the source committed the oldest store batch that
         their targets do not have. Reads no more of the record than needed."""
         names = set(tables)
-        late = {t: reached.get(t, -1) for t in self.late(reached) if t in names}
+        late = {t: reached.get(t, BEFORE_ALL) for t in self.late(reached) if t in names}
         found: dict[str, dict[str, Any]] = {}
         for one in self._stored.files:  # oldest first
             if late.keys() == found.keys() and all((one.low or 0) > r["upto_min"] for r in found.values()):
@@ -123,13 +125,13 @@ class Totals:
         return {table: r["commit_time_min"] for table, r in found.items()}
 
 
-def _later(rows: pa.Table, than: Mapping[str, int]) -> pa.Table:
+def _later(rows: pa.Table, than: Mapping[str, ChangeNumber]) -> pa.Table:
     """Rows of tables with change numbers above the one given for their table."""
     place = pc.index_in(rows["table"], pa.array(list(than), pa.string())).to_numpy()
     return rows.filter(rows["upto"].to_numpy() > np.fromiter(than.values(), np.int64, len(than))[place])
 
 
-def last_stored(path: str, upto: int | None = None) -> Stored | None:
+def last_stored(path: str, upto: ChangeNumber | None = None) -> Stored | None:
     """The newest store batch, without its tables; None if no batch is stored. `upto`: the newest of those
     kept that is not after that change number."""
     ledger, names = Ledger(path, STORED), ["upto", "change_seq", "position", "commit_time"]
@@ -139,12 +141,12 @@ def last_stored(path: str, upto: int | None = None) -> Stored | None:
     return Stored(**found[0]) if found else None
 
 
-def stored_since(path: str, after: int) -> tuple[int, list[str]]:
+def stored_since(path: str, after: ChangeNumber | None) -> tuple[ChangeNumber | None, list[str]]:
     """The change number of the newest store batch (at least `after`), and the tables with changes after
     `after`."""
     newest = {r["table"]: r["upto"] for r in Ledger(path, STORED).totals(["upto"]).to_pylist()}
-    upto = max(newest.pop(None, after), after)
-    return upto, sorted(t for t, last in newest.items() if last > after)
+    upto = max(newest.pop(None, after), after, key=order_key)
+    return upto, sorted(t for t, last in newest.items() if last > order_key(after))
 
 
 def batches_of(path: str, table: str) -> tuple[list[Stored], ChangeNumber | None]:
@@ -159,21 +161,21 @@ def parts_gone(path: str) -> dict[str, ChangeNumber]:
     return {r["table"]: r["gone"] for r in rows if r["table"] is not None and r["gone"] is not None}
 
 
-def batches_after(path: str, table: str, after: int) -> list[Stored]:
+def batches_after(path: str, table: str, after: ChangeNumber | None) -> list[Stored]:
     """A table's part of the store batches after a change number.
 
     Raises:
         PositionError: some of them are not kept any more.
     """
     kept, gone = batches_of(path, table)
-    if gone is not None and gone > after:
+    if gone is not None and gone > order_key(after):
         raise PositionError(
             f"the records of the batches of {table} between the change numbers {after} and {gone} have "
             "been removed",
             where=path,
             hint="`maintenance.keep_ledger` says how long they are kept",
         )
-    return [b for b in kept if b.upto > after]
+    return [b for b in kept if b.upto > order_key(after)]
 
 
 def records_of(path: str, table: str) -> list[dict[str, Any]]:

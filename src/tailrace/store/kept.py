@@ -18,7 +18,6 @@ from ..errors import PositionError
 from ..lake import delta as lake
 from ..model.positions import ChangeNumber
 from ..model.sequence import TIME_DIGITS, WIDTH, number_of
-from ..state.progress import number_or_none
 
 KEPT_APP = "tailrace/kept"
 _TIME_APP, _TIMED_APP = "tailrace/kept-time", "tailrace/kept-timed"
@@ -48,14 +47,14 @@ class Span:
 
 def kept(table: DeltaTable | str) -> ChangeNumber | None:
     """Returns the change number after which a table is complete; None if nothing was ever removed."""
-    return number_or_none(lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP))
+    return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
 
 
 def kept_time(table: DeltaTable) -> int | None:
     """Returns the time part of the change sequence (16 digits) after which a table is complete; None if
     unknown."""
     reached = {app: lake.reached(table, app) for app in (KEPT_APP, _TIMED_APP, _TIME_APP)}
-    return reached[_TIME_APP] if reached[KEPT_APP] == reached[_TIMED_APP] >= 0 else None
+    return reached[_TIME_APP] if reached[KEPT_APP] == reached[_TIMED_APP] else None
 
 
 def keeping(number: int, seq: str) -> list[Transaction]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from ..lake import delta as lake
+from ..model.positions import order_key
 from .kept import number, spans
 
 LOOK_EVERY_S = 5.0
@@ -81,7 +82,7 @@ class LogFiles:
             self._checked_at = time.monotonic()
         if time.monotonic() - self._checked_at > LOOK_EVERY_S:
             self._checked_at = time.monotonic()
-            if lake.version(self._log) > self._version:
+            if order_key(lake.version(self._log)) > self._version:
                 self._list_files(after)
 
     def _commit(self, version: int) -> str | None:

@@ -21,7 +21,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.failpoints import reach
 from ..model.change import Relation
-from ..model.positions import ChangeNumber, ChangeSeq, Position
+from ..model.positions import ChangeNumber, ChangeSeq, Position, order_key
 from ..model.types import header_schema
 from ..state.declarations import QUARANTINE
 from ..state.ledger import STORE_APP, Stored, write_stored
@@ -51,7 +51,7 @@ class StorePaths:
     changes: Callable[[str], str]
     policy: Callable[[str], Policy] = lambda _: EVERYTHING
     log: str = ""
-    passed: Callable[[], int] = lambda: -1
+    passed: Callable[[], int | None] = lambda: None
 
 
 class Store:
@@ -64,14 +64,14 @@ class Store:
     def __init__(self, paths: StorePaths, *, suspend: TableSuspensions | None = None) -> None:
         self._paths, self._suspend = paths, suspend
         self._layouts: dict[int, _Versions] = {}
-        self._seen = -1
+        self._seen: int | None = None
         self._history: list[log.Layout] = []
         self._plans: dict[int, TablePlan] = {}
         self._refused: dict[tuple[int, int], UnsupportedError] = {}  # layouts, by relation and start
         lake.create(paths.tracking, tracking.SCHEMA)
-        self._tracking_after = lake.progress(paths.tracking, STORE_APP)
-        self._stored_after = lake.progress(paths.stored, STORE_APP)
-        self._bad_after = lake.progress(paths.quarantine, STORE_APP)
+        self._tracking_after = order_key(lake.progress(paths.tracking, STORE_APP))
+        self._stored_after = order_key(lake.progress(paths.stored, STORE_APP))
+        self._bad_after = order_key(lake.progress(paths.quarantine, STORE_APP))
 
     @property
     def reached(self) -> int:
@@ -114,7 +114,7 @@ class Store:
         if lost:
             self._refresh()
             last = lost[-1][1]
-            if last > self._paths.passed():
+            if last > order_key(self._paths.passed()):
                 gaps.refuse(lost, self._paths.log)
             # A change table is ahead of TRACKING if a batch ended in between.
             self._plans = {relid: replace(p, after=max(p.after, last)) for relid, p in self._plans.items()}
@@ -148,7 +148,9 @@ class Store:
         if bad := parts.get(("quarantine", 0)):
             lake.create(self._paths.quarantine, QUARANTINE)
             reach("store.quarantine")
-            lake.commit(self._paths.quarantine, bad, progress=progress, after={STORE_APP: self._bad_after})
+            lake.commit(
+                self._paths.quarantine, bad, progress=progress, after={STORE_APP: _known(self._bad_after)}
+            )
             self._bad_after = upto
         # By path, not by relation: a table that was dropped and created again has two relation ids and one
         # change table.
@@ -160,7 +162,7 @@ class Store:
             mine = relids[path]
             if files := [f for relid in mine for f in parts.get(("changes", relid), [])]:
                 reach("store.change_table")
-                after = {STORE_APP: self._plans[mine[0]].after}  # the rows are derived from it
+                after = {STORE_APP: _known(self._plans[mine[0]].after)}  # the rows are derived from it
                 lake.commit(path, files, progress=progress, after=after)
                 self._plans |= {relid: replace(self._plans[relid], after=upto) for relid in mine}
 
@@ -178,10 +180,10 @@ class Store:
         )
         reach("store.stored")
         by_table = {p.table: relid for relid, p in self._plans.items()}
-        write_stored(self._paths.stored, done, by_table, self._stored_after)
+        write_stored(self._paths.stored, done, by_table, {STORE_APP: _known(self._stored_after)})
         self._stored_after = max(upto, self._stored_after)
         reach("store.tracking")
-        tracked, after = parts.get(("tracking", 0), []), {STORE_APP: self._tracking_after}
+        tracked, after = parts.get(("tracking", 0), []), {STORE_APP: _known(self._tracking_after)}
         lake.commit(self._paths.tracking, tracked, progress=progress, after=after)
         reach("store.tracked")
         self._tracking_after = upto
@@ -242,7 +244,7 @@ class Store:
         schema = schemas.get(path, header_schema())
         if known and known.schema == schema and self._layouts[relid] == layouts:
             return known
-        after = known.after if known else lake.progress(path, STORE_APP)
+        after = known.after if known else order_key(lake.progress(path, STORE_APP))
         policy = self._paths.policy(name)
         layouts_kept = tuple(
             KeptLayout(
@@ -254,6 +256,11 @@ class Store:
             for start, layout in layouts
         )
         return TablePlan(name, path, schema, layouts_kept, after, policy.level)
+
+
+def _known(number: int) -> ChangeNumber | None:
+    """A change number as `lake.commit` expects it: None for -1."""
+    return None if number < 0 else ChangeNumber(number)
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -6,14 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..apply.plan import SPECIAL, TableBatch
 from ..model import mask, sequence
 from ..model.change import HEADERS, OPERATIONS, PREFIX, ChangeTable, Column, Relation
+from ..model.positions import ChangeRange
 from ..model.types import header_schema, schema_of
+from ..targets.base import Target
+from ..targets.change_batch import ChangeBatch
+from ..targets.merge_result import ApplyOutcome
+from ..targets.merge_rows import merge_rows
+from ..targets.plans import SPECIAL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,12 +90,21 @@ def count(relation: Relation, rows: Sequence[Image]) -> dict[str, int]:
     return {k: found[k] for k in SPECIAL}
 
 
-def batch_of(spark: SparkSession, relation: Relation, rows: Sequence[Image], upto: int = 0) -> TableBatch:
+def batch_of(relation: Relation, rows: Sequence[Image], end: int | None = None) -> ChangeBatch:
     """Returns a batch of these images, by default up to the last of them."""
-    upto = upto or max(number for number, _, _ in rows)
-    return TableBatch(
-        relation.table, relation, change_table(spark, relation, rows), upto, count(relation, rows)
+    end = max(number for number, _, _ in rows) if end is None else end
+    return ChangeBatch(
+        relation.table, relation, ChangeRange(None, end), counts=count(relation, rows) if rows else {}
     )
+
+
+def merge_images(
+    spark: SparkSession, target: Target, relation: Relation, rows: Sequence[Image], end: int | None = None
+) -> ApplyOutcome:
+    """Merges a batch of images into a target, as `merge_rows` does."""
+    with TemporaryDirectory(prefix="images-") as folder:
+        changes = change_table(spark, relation, rows)
+        return merge_rows(target, changes, batch_of(relation, rows, end), folder)
 
 
 def image(key: int | None, word: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ pytest.
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture
-        def target(self, spark, tmp_path): return MyTarget(..., locations)
+        def target(self, spark, tmp_path): return MyTarget(..., locations=locations)
         def rows(self, spark, target, table): return spark.read....load(...)
         def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 """
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from ..apply.mapping.shared_rows import TargetPlace
-from ..apply.targets.base import Target
-from ..apply.tasks import Parts
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
+from ..targets.base import Target
+from ..targets.multi_source import TargetLocation
+from ..targets.parts import Parts
 from .concurrent_step import Wait
-from .images import ID, RELATION, Image, V, batch_of
+from .images import ID, RELATION, Image, V, merge_images
 from .target_case import TargetHooks
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MARK = Column("gone", 99, "string", "string", "string")
 """A column that rules add."""
 
 
-def locations(table: str) -> TargetPlace:
+def locations(table: str) -> TargetLocation:
     """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
     other tables.
 
@@ -52,7 +52,7 @@ def locations(table: str) -> TargetPlace:
     (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
-    return TargetPlace("all.item", {"site": schema}) if schema in ("eu", "us") else TargetPlace(table)
+    return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
 
 
 class MappedTargetConformance(TargetHooks):
@@ -65,7 +65,7 @@ class MappedTargetConformance(TargetHooks):
     def run(self, spark: SparkSession, target: Target, of: Relation, *rows: Image) -> str:
         """Applies one batch of images with the source's constant, and returns the plan."""
         images = [(n, oper, _placed(of, values) if values else values) for n, oper, values in rows]
-        return target.apply(batch_of(spark, of, images)).plan
+        return merge_images(spark, target, of, images).plan
 
     def same(
         self, spark: SparkSession, target: Target, *want: Sequence[Any], more: Sequence[str] = ()
@@ -80,7 +80,7 @@ class MappedTargetConformance(TargetHooks):
     def fill(self, spark: SparkSession, target: Target) -> None:
         """Writes the rows of `filled`."""
         self.run(spark, target, EU, (1, "I", {"id": 1, "v": "a"}), (2, "I", {"id": 2, "v": "b"}))
-        assert (target.exists("eu.item"), target.progress("us.item")) == (True, -1)
+        assert (target.exists("eu.item"), target.progress("us.item")) == (True, None)
         self.run(spark, target, US, (5, "I", {"id": 1, "v": "x"}), (6, "I", {"id": 3, "v": "y"}))
 
     @pytest.fixture
@@ -164,8 +164,8 @@ class MappedTargetConformance(TargetHooks):
 
     def test_a_load_of_parts_is_one_of_their_rows(self, spark: SparkSession, target: Target) -> None:
         """A table is loaded in parts without Spark."""
-        shares, relation = target.capabilities.shares, RELATION.with_columns([ID, V])
-        if shares is None or not shares.loads(relation.table):
+        relation = RELATION.with_columns([ID, V])
+        if not target.loads_parts(relation.table):
             pytest.skip("it loads no parts")
         rows: dict[str, list[tuple[int, str | None]]] = {
             "one": [(1, "a"), (2, None)],

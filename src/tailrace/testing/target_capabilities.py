@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..apply.keylog.key_log import KeyLog
-from ..apply.rules_apply import RulesApply
-from ..apply.targets.base import Target
+from ..apply.rules import RulesApplier
+from ..apply.vendor.applier import VendorApplier
 from ..engine.rules import Rules
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
+from ..targets.base import Target
 from .images import change_table, image, move
 from .target_case import TargetCase
 
@@ -50,7 +51,8 @@ class TargetCapabilities(TargetCase):
             (14, "I", image(30, "new")), (15, "U", {"id": 1, "v": "last"}),
         ]  # fmt: skip
         log = KeyLog(str(tmp_path / "log"), app_id="t", run_id="1")
-        applier = RulesApply(target, Rules.of("strict"), root=str(tmp_path), task="t", keylog=log)
+        under = RulesApplier(target, Rules.of("strict"), root=str(tmp_path), task="t", keylog=log)
+        applier = VendorApplier(under, str(tmp_path))
         for some, flagged, rows in (
             (images, 0, [(1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5)]),
             (odd, 3, [(1, "a", 1.5), (30, "C", 1.5)]),
@@ -70,7 +72,8 @@ class TargetCapabilities(TargetCase):
             pytest.skip("it declares none")
         table = self.relation.table
         log = KeyLog(str(tmp_path / "log"), app_id="t", run_id="1")
-        applier = RulesApply(target, Rules.of("strict"), root=str(tmp_path), task="t", keylog=log)
+        under = RulesApplier(target, Rules.of("strict"), root=str(tmp_path), task="t", keylog=log)
+        applier = VendorApplier(under, str(tmp_path))
         for number in (1, 2):
             changes = change_table(spark, self.relation, [(number, "I", image(number, "A"))])
             applier.apply(replace(changes, name=table))

@@ -7,18 +7,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.targets.base import Target
-from ..apply.targets.outcome import ApplyOutcome
 from ..model.change import Relation
+from ..targets.base import Target
+from ..targets.merge_result import ApplyOutcome
+from ..targets.merge_rows import merge_rows
 from .concurrent_step import Wait
-from .images import RELATION, batch_of, image
+from .images import RELATION, batch_of, change_table, image, merge_images
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,18 +52,17 @@ class TargetCase(TargetHooks):
         self, spark: SparkSession, target: Target, *rows: Any, of: Relation | None = None
     ) -> ApplyOutcome:
         """Applies one batch of images."""
-        return target.apply(batch_of(spark, of or self.relation, rows))
+        return merge_images(spark, target, of or self.relation, rows)
 
     def run_meanwhile(
         self, spark: SparkSession, target: Target, folder: Path, statement: str, *rows: Any, of: Relation
     ) -> ApplyOutcome:
         """Applies one batch of images; another writer's statement is committed while its changes are read."""
-        batch = batch_of(spark, of, rows)
-        wait, df = Wait(str(folder / uuid.uuid4().hex)), batch.changes.df
-        changes = batch.changes.with_df(df.mapInArrow(wait, df.schema))
+        changes, wait = change_table(spark, of, rows), Wait(str(folder / uuid.uuid4().hex))
+        changes = changes.with_df(changes.df.mapInArrow(wait, changes.df.schema))
         with ThreadPoolExecutor(1) as pool:
             other = pool.submit(wait.between, lambda: self.sql(spark, target, of.table, statement))
-            done = target.apply(replace(batch, changes=changes))
+            done = merge_rows(target, changes, batch_of(of, rows), str(folder))
             other.result()
         return done
 

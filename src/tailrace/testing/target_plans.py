@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..apply.targets.base import Target
 from ..errors import ApplyError
 from ..model import sequence
+from ..targets.base import Target
 from .images import KEYLESS, Image, image, move
 from .target_case import TargetCase
 

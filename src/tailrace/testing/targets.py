@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..apply.plan import TableBatch
-from ..apply.targets.base import Target
 from ..errors import ApplyError, BaselineNeededError
 from ..formats.shape import few_rows
 from ..lake.thinning import Past
 from ..model.change import Column
-from .images import ID, KEYLESS, V, W, batch_of, change_table, count, image
+from ..targets.base import Target
+from .images import ID, KEYLESS, V, W, batch_of, image, merge_images
 from .target_capabilities import TargetCapabilities
 from .target_plans import KeylessConformance, PlanConformance
 
@@ -58,16 +57,17 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
         assert filled.progress(self.relation.table) == 8
 
     def test_empty_batch_moves_progress(self, spark: SparkSession, filled: Target) -> None:
-        changes = change_table(spark, self.relation, [])
-        filled.apply(TableBatch(self.relation.table, self.relation, changes, 8, count(self.relation, [])))
+        merge_images(spark, filled, self.relation, [], 8)
         self.run(spark, filled, (9, "D", {"id": 77}))
         self.same(spark, filled, (1, "a", 1.5), (2, "b", 1.5), (3, "c", 1.5))
         assert filled.progress(self.relation.table) == 9
 
     def test_one_that_had_a_baseline_is_not_made_anew(self, spark: SparkSession, target: Target) -> None:
-        batch = batch_of(spark, self.relation, [(1, "I", image(1, "a"))])
-        with pytest.raises(BaselineNeededError):
-            target.apply(replace(batch, based=True))
+        batch = replace(
+            batch_of(self.relation, [(1, "I", image(1, "a"))]), target=target.path(self.relation.table)
+        )
+        (refused,) = target.merge([batch])
+        assert isinstance(refused, BaselineNeededError)
         assert not target.exists(self.relation.table)
 
     def test_column_added_renamed_widened_dropped(self, spark: SparkSession, filled: Target) -> None:

@@ -101,7 +101,7 @@ def _around(task: Task, year: Year) -> None:
         task.relations_path,
         [log.Layout(r, n.to_bytes(20, "big"), sequence.make(0, n)) for n in range(6) for r in relations],
     )
-    taken = [Baseline(r.table, r, Position("0" * 40), 1000, 1, now, 1.0, after=0) for r in relations]
+    taken = [Baseline(r.table, r, Position("0" * 40), 1000, 1, now, 1.0) for r in relations]
     write_baseline(task.control_path("baselines"), *taken)
     commands.give(task.commands_path, commands.PAUSE, [year.name(0)], why="a year", who="test")
     lake.create(task.log_path, log.SCHEMA, log.PROPERTIES)

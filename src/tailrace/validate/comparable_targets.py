@@ -6,9 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..apply.images import col
 from ..config.task import Task
 from ..errors import ConfigError
+from ..targets.images import col
 from .target_versions import deletion_mark
 
 if TYPE_CHECKING:

@@ -24,32 +24,31 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ..apply import effects, one_task
-from ..apply.keylog.change_range import ChangeRange
-from ..apply.keylog.exceptions import Exceptions
-from ..apply.keylog.key_log import KeyLog
-from ..apply.mapping.shared_rows import TargetPlace
+from ..apply import audits, target_mode
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.plan import UNKNOWN
-from ..apply.rule_columns import rules_of
-from ..apply.targets.auditor import log_without_conflicts
-from ..apply.targets.delta.local import PartTask
-from ..apply.targets.delta.target import DeltaTarget
-from ..apply.targets.postgresql.target import PostgresTarget
-from ..apply.targets.task_batch import TaskBatch
 from ..config.task import Task
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
+from ..keylog.control_tables import ApplyExceptions
+from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..model import sequence
 from ..model.change import Relation
+from ..model.positions import ChangeRange, order_key
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
-from ..operate.runs import REPAIR, Runs
-from ..operate.task_runs import group_of, subscriptions
+from ..operate.keylog_runs import REPAIR, Runs, group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
+from ..targets.auditor import log_without_conflicts
+from ..targets.change_batch import ChangeBatch
+from ..targets.delta.load import PartTask
+from ..targets.delta.target import DeltaTarget
+from ..targets.multi_source import TargetLocation
+from ..targets.plans import UNKNOWN
+from ..targets.postgresql.target import PostgresTarget
+from ..targets.rule_columns import rules_of
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -123,7 +122,7 @@ class Repair:
 
     @contextmanager
     def _stopped(self) -> Iterator[None]:
-        """Holds the locks of capture and pipeline, so that the task cannot start."""
+        """SuspensionStore the locks of capture and pipeline, so that the task cannot start."""
         path = self.task.run_path
         with live.lock(path, "capture"), live.lock(path, "pipeline"):
             yield
@@ -140,9 +139,14 @@ class Repair:
         for table in tables or known:
             upto = lake.progress(self._kept(table), APP)
             logbook = self._keylog()
-            if self.dry_run or logbook is None or upto < 0 or self._target(None).progress(table) < upto:
+            if (
+                self.dry_run
+                or logbook is None
+                or upto is None
+                or order_key(self._target(None).progress(table)) < upto
+            ):
                 continue
-            if (logbook.standing(table).reached or -1) < upto:
+            if (logbook.state(table).progress or -1) < upto:
                 with (self.held or self._stopped)():
                     self._log(logbook, table, upto)
 
@@ -172,7 +176,9 @@ class Repair:
 
     def _mark(self, one: TableDifference) -> ChangeStamp:
         table, now = one.result.table, datetime.now(timezone.utc)
-        after = max(lake.progress(self._kept(table), APP), self._target(None).progress(table), 0)
+        after = max(
+            lake.progress(self._kept(table), APP) or 0, order_key(self._target(None).progress(table)), 0
+        )
         time = int(sequence.time_parts(np.array([int(now.timestamp() * 1e6)]))[0])
         return ChangeStamp(time, after, one.position, f"{REPAIR} by {self.who}", now)
 
@@ -211,8 +217,8 @@ class Repair:
         one."""
         target = self._target(self.sessions.waiting(f"changes are brought to {table}"))
         rules, logbook = rules_of(self.task, table), self._keylog()
-        if effects.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
-            effects.alter(target, table, relation, relation, rules)
+        if target_mode.relation_of(relation, rules) != relation:  # a target without changes yet has no marks
+            target_mode.alter(target, table, relation, relation, rules)
         batch = self._batch(target, table, relation, after, upto)
         if self.task.target.database and logbook is not None:  # its notes are those of the source's changes
             self._merged(target, batch, rules, None)
@@ -229,42 +235,42 @@ class Repair:
 
     def _batch(
         self, target: DeltaTarget | PostgresTarget, table: str, relation: Relation, after: int, upto: int
-    ) -> TaskBatch:
+    ) -> ChangeBatch:
         counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
-        return TaskBatch(table, self._kept(table), target.path(table), relation, after, upto, counts=counts)
+        numbers = ChangeRange(None if after < 0 else after, upto)
+        return ChangeBatch(
+            table, relation, numbers, self._kept(table), counts=counts, target=target.path(table)
+        )
 
     def _merged(
-        self, target: DeltaTarget | PostgresTarget, batch: TaskBatch, rules: Rules, logbook: KeyLog | None
+        self, target: DeltaTarget | PostgresTarget, batch: ChangeBatch, rules: Rules, logbook: KeyLog | None
     ) -> None:
         """Merges changes, each made for the existing row: there are no conflicts unless another process has
         changed it."""
-        shares = target.capabilities.shares
-        assert shares is not None  # noqa: S101 - of every target
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
         if not (rules.plain and logbook is None):
             # A separate name: the numbers of a repair's changes are not the source's.
-            exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
-            batch = one_task.prepared(batch, target, rules, exceptions, logbook)
-        (done,) = shares.merge_many([batch])
+            exceptions = ApplyExceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
+            batch = audits.prepared(batch, target, rules, exceptions, logbook)
+        (done,) = target.merge([batch])
         if isinstance(done, TailraceError):
             raise done
         if done is None:
             raise ApplyError("the repair needs more memory than a merge has", where=batch.table)
-        one = ChangeRange(batch.table, batch.after, batch.upto, 0)
-        _, ends, why = one_task.finished(done, one, rules, logbook)
+        _, ends, why = audits.finished(done, batch.table, rules, logbook)
         if ends is not None:
             what = why or f"another process changed it meanwhile ({ends[1]})"
             raise ApplyError(what, where=batch.table)
 
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
-        task, after = self.task, lake.progress(self._kept(table), _AFTER)
+        task, after = self.task, order_key(lake.progress(self._kept(table), _AFTER))
         relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
-        exceptions, one = Exceptions(f"{task.home}/control", task.name), ChangeRange(table, after, upto, 0)
+        exceptions = ApplyExceptions(f"{task.home}/control", task.name)
         batch = self._batch(self._target(None), table, relation, after, upto)
-        ready = one_task.prepared(batch, self._target(None), rules, exceptions, logbook)
-        logbook.commit(log_without_conflicts(ready), one)
+        ready = audits.prepared(batch, self._target(None), rules, exceptions, logbook)
+        logbook.commit(table, upto, files=log_without_conflicts(ready))
         runs.end()
         return logbook.run_of(table)
 
@@ -292,11 +298,13 @@ class Repair:
         task, session = self.task, cast("SparkSession", spark)
         names = lifecycle.read(task).target_names
 
-        def places(table: str) -> TargetPlace:
+        def places(table: str) -> TargetLocation:
             return place_of(task_map(task, table), names)
 
         if task.target.database:
-            return PostgresTarget(session, task.target.database, task=task.name, repairs=True, places=places)
+            return PostgresTarget(
+                session, task.target.database, task=task.name, repairs=True, locations=places
+            )
         return DeltaTarget(
             session,
             task.target.path,
@@ -304,5 +312,5 @@ class Repair:
             local_limit_bytes=task.target.one_task,
             rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
         )

@@ -13,13 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from ..apply.mapped_snapshots import CHANGED, loaded, made_with
-from ..apply.mapping.shared_rows import own_rows
 from ..apply.mapping.table_map import place_of, task_map
-from ..apply.one_route import Route
-from ..apply.plan import SPECIAL
 from ..apply.reading import read_changes
-from ..apply.segment import Segment
-from ..apply.targets.delta import distributed
+from ..apply.route import Route
 from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..execution import Job
@@ -27,11 +23,16 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import Relation
+from ..model.positions import BEFORE_ALL, ChangeRange, order_key
 from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
+from ..targets.change_batch import ChangeBatch
+from ..targets.delta import spark_io
+from ..targets.multi_source import own_rows
+from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
 from .postgresql_target import hold_target
@@ -91,7 +92,7 @@ class TargetRows:
         """Returns the rows of a Delta target in Spark."""
         assert isinstance(self.rows, TargetVersion)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
-        rows = distributed.rows_of(spark, path, at_version(path, version))
+        rows = spark_io.rows_of(spark, path, at_version(path, version))
         return without_deleted(self.task, self.table, own_rows(rows, self.rows.own))
 
 
@@ -124,8 +125,9 @@ class WantedRows:
         """Returns the rows in Spark."""
         task, one, table = self.task, self.one, self.one.result.table
         rows, source = one.both.left_frame(spark), one.made.source
-        later = Segment(self.after, self.upto, one.position, source, source)
-        found = None if self.plain else read_changes(spark, task.changes_path(table), later)
+        numbers = ChangeRange(None if self.after < 0 else self.after, self.upto)
+        later = ChangeBatch(table, source, numbers, task.changes_path(table), one.position)
+        found = None if self.plain else read_changes(spark, later)
         if found is None:
             return rows
         stored, _ = batches_of(task.control_path("stored"), table)
@@ -148,9 +150,9 @@ def current_rows(task: Task, table: str, scratch: str, sessions: Sessions) -> Ta
             return TargetRows(task, table, rows, found.upto, mark)
     place = place_of(task_map(task, table), lifecycle.read(task).target_names)
     path = task.target_path(place.target)
-    reached = lake.progress(path, place.app(table, task.apply_app))
-    reached = max(reached, baseline_of(task, table).after)
-    now = TargetVersion(path, lake.version(path), place.partition, reached)
+    progress = lake.progress(path, place.app(table, task.apply_app)) or BEFORE_ALL
+    reached = max(progress, baseline_of(task, table).after)
+    now = TargetVersion(path, order_key(lake.version(path)), place.partition, reached)
     return TargetRows(task, table, now, reached, mark)
 
 

@@ -15,23 +15,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from ..apply.one_route import Route
-from ..apply.plan import SPECIAL
+from ..apply.layout_batches import layout_batches
 from ..apply.reading import read_changes
-from ..apply.route import Routes
-from ..apply.segment import Segment, segments
-from ..apply.targets.delta.reshape import reshaped
+from ..apply.route import Route, Routes
 from ..config.task import Task
 from ..execution import BackgroundSession, Job
 from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import PREFIX, Relation
+from ..model.positions import ChangeNumber, ChangeRange
 from ..model.quoting import quoted
 from ..model.types import schema_of
 from ..query.state import state_at
 from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
+from ..targets.change_batch import ChangeBatch
+from ..targets.delta.reshape import reshaped
+from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .compare import TablePair
 from .file_rows import FileRows
@@ -74,7 +75,7 @@ class LoadedTarget:
     """Rows of a target without versions, and their change number."""
 
     landed: LoadedRows
-    number: int
+    number: ChangeNumber
 
 
 def read_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
@@ -101,7 +102,7 @@ class TargetSide:
     table: str
     base: TargetVersion | LoadedTarget
     limit: str
-    steps: Sequence[tuple[Segment, Route]]
+    steps: Sequence[tuple[ChangeBatch, Route]]
     stored: int
     counts: Mapping[str, int]
     made: TargetShape
@@ -126,11 +127,10 @@ class TargetSide:
         ]
         late = BackgroundSession(lambda: sessions.sql(f"the mapping of {table} has expressions"))
         routes = Routes.of(task, late.as_session, record=False)
-        spans = segments(history, taken, number, upto) if lake.exists(task.changes_path(table)) else []
-        steps = routes.follow(table, spans, history, taken, number)[0]
-        follows = (
-            routes.layouts(table, history, taken, number, upto).at(upto) if history else routes.landed(taken)
-        )
+        numbers, path = ChangeRange(None if number < 0 else number, upto), task.changes_path(table)
+        batches = layout_batches(table, history, taken, numbers, path) if lake.exists(path) else []
+        steps = routes.follow(table, batches, history, taken, numbers)[0]
+        follows = routes.layouts(table, history, taken, numbers).at(upto) if history else routes.landed(taken)
         seen_last = [one.relation for one in history if one.from_position.hex().upper() >= taken.position]
         newest = seen_last[-1] if seen_last else taken.relation
         made = TargetShape(newest, follows.relation, routes.prepared(table, follows))
@@ -195,10 +195,10 @@ class TargetSide:
             self.base.rows(spark) if isinstance(self.base, TargetVersion) else self.base.landed.frame(spark)
         )
         base, overlaid = without_deleted(self.task, self.table, base), False
-        for span, route in self.steps:
+        for batch, route in self.steps:
             if route.before != route.relation:
                 base, overlaid = reshaped(base, route.before, route.relation), True
-            changes = read_changes(spark, self.task.changes_path(self.table), span)
+            changes = read_changes(spark, batch)
             between = changes.df.where(F.col(PREFIX + "stream_position") < self.limit) if changes else None
             if changes is not None and between is not None and not between.isEmpty():
                 seen, mine = route.through(changes.with_df(between), self.counts)

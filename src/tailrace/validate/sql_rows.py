@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..apply.targets.delta.local import PartTask, write_parts
 from ..execution import Job, described
 from ..model.types import arrow_type
+from ..targets.delta.load import PartTask, write_parts
 from .file_rows import FileRows
 
 if TYPE_CHECKING:

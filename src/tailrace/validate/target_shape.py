@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from ..apply.images import col
 from ..apply.mapping.mapped import rows
-from ..apply.mapping.prepare import Prepared
-from ..apply.mapping.projection import Projection
+from ..apply.mapping.prepare import Prepared, projection_of
 from ..model.change import Relation
+from ..targets.images import col
+from ..targets.projection import Projection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ class TargetShape:
     @property
     def projection(self) -> Projection | None:
         """The mapping if it needs no Spark, otherwise None."""
-        return Projection.of([self.mapping]) if self.mapping is not None else None
+        return projection_of([self.mapping]) if self.mapping is not None else None
 
     @property
     def complete(self) -> bool:

@@ -15,19 +15,20 @@ from deltalake.schema import Field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.target_owner import refuse_other
-from ..apply.targets.delta.layout_mark import is_marked
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
 from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
+from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..query.positions import PositionRange
 from ..state import lifecycle
 from ..state.baselines import Baseline
 from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
+from ..targets.delta.layout import is_marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,11 +41,11 @@ class TargetVersion:
     path: str
     version: int
     own: Mapping[str, str]
-    number: int
+    number: ChangeNumber
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Returns its rows in Spark."""
-        from ..apply.mapping.shared_rows import own_rows
+        from ..targets.multi_source import own_rows
 
         df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
         return own_rows(df, self.own)
@@ -57,7 +58,7 @@ def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:
         ConfigError: there is no target.
     """
     found = TargetVersions.of(task, taken)
-    if found.newest < 0:
+    if found.newest is None:
         raise missing_target(taken.table, found.path)
     return found.before(limit)
 
@@ -67,7 +68,7 @@ def refuse_unmapped(task: Task, taken: Baseline) -> None:
     none."""
     from ..apply.mapped_snapshots import loaded, waits_in_staging
 
-    if taken.version < 0 and waits_in_staging(taken, loaded(task.control_path("mapped"))):
+    if taken.version is None and waits_in_staging(taken, loaded(task.control_path("mapped"))):
         raise ConfigError(NOT_MAPPED, where=taken.table, hint="`tailrace status` shows the reason")
 
 
@@ -90,7 +91,7 @@ class TargetVersions:
         mark: the column that marks deleted rows.
         base: the version of the baseline, with its change number.
         batches: position, version and change number of each later batch, in order.
-        newest: the newest version.
+        newest: the newest version; None if the target or its versions of this baseline are gone.
     """
 
     path: str
@@ -98,7 +99,7 @@ class TargetVersions:
     mark: str | None
     base: TargetVersion
     batches: Sequence[tuple[str, int, int]]
-    newest: int
+    newest: int | None
 
     @staticmethod
     def of(task: Task, taken: Baseline, following: Baseline | None = None) -> TargetVersions:
@@ -109,16 +110,18 @@ class TargetVersions:
         path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
         refuse_other(task, place, taken)
         newest, version = lake.version(path), taken.version
-        if following is not None:
-            newest = min(newest, following.version - 1)
-        if version < 0:
+        if following is not None and newest is not None:
+            newest = None if following.version is None else min(newest, following.version - 1)
+        if version is None:
             from ..apply.mapped_snapshots import loaded
 
             version = loaded(task.control_path("mapped"))[taken.table][2]
         records = records_of(task.control_path("applied"), taken.table)
-        found = ((str(r["position"]), int(r["version"]), int(r["upto"])) for r in records)
+        found = ((str(r["position"]), order_key(r["version"]), int(r["upto"])) for r in records)
         # Apply continued while a new baseline was read; the baseline replaced those batches.
-        batches = sorted(one for one in found if one[0] >= taken.position and version < one[1] <= newest)
+        batches = sorted(
+            one for one in found if one[0] >= taken.position and version < one[1] <= order_key(newest)
+        )
         base = TargetVersion(path, version, place.partition, taken.after)
         return TargetVersions(path, app, deletion_mark(task, taken.table), base, batches, newest)
 
@@ -126,9 +129,11 @@ class TargetVersions:
     def intact(self) -> bool:
         """Whether the oldest kept version is the recorded one; versions of a target that was
         removed restart."""
-        recorded = [(self.base.version, max(self.base.number, 0))]
+        if self.newest is None:
+            return False
+        recorded = [(self.base.version, int(self.base.number))]
         recorded += [(version, number) for _, version, number in self.batches]
-        kept = set(log_retention.versions(self.path)) if self.newest >= 0 else set()
+        kept = set(log_retention.versions(self.path))
         for version, number in recorded:
             if version in kept and version <= self.newest:
                 return lake.reached(at_version(self.path, version), self.app) == number
@@ -136,7 +141,8 @@ class TargetVersions:
 
     def before(self, limit: str) -> TargetVersion:
         """Returns the newest kept version (`lake.thinning`) that is not after a position."""
-        version, number, newest = self.base.version, self.base.number, self.newest
+        number: ChangeNumber | None = self.base.number
+        version, newest = self.base.version, order_key(self.newest)
         kept = log_retention.versions(self.path)
         readable = set(kept)
         for position, made, _ in self.batches:
@@ -145,9 +151,9 @@ class TargetVersions:
                 break
             # The change number is read from the table, because the batch may have ended early.
             if made in readable:
-                version, number = made, -1
-        if number < 0:
-            number = max(lake.reached(at_version(self.path, version), self.app), 0)
+                version, number = made, None
+        if number is None:
+            number = lake.reached(at_version(self.path, version), self.app) or BEFORE_ALL
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 
@@ -160,7 +166,11 @@ class TargetVersions:
         rows = sorted(Ledger(record, APPLIED).batches(names).to_pylist(), key=lambda r: r["upto"])
         column = {"number": "upto", "stream_position": "position"}.get(point.column, "change_seq")
         value = int(point.high) if column == "upto" else point.high
-        mine = [r for r in rows if r["table"] == table and self.base.version < r["version"] <= self.newest]
+        mine = [
+            r
+            for r in rows
+            if r["table"] == table and self.base.version < order_key(r["version"]) <= order_key(self.newest)
+        ]
         before = [r for r in mine if r[column] <= value]
         if not before:
             return None
@@ -191,7 +201,7 @@ class TargetVersions:
         columns = _columns(at_version(self.path, version), self.mark)
         for newer in reversed([v for v in later if v < first]):
             table = at_version(self.path, newer)
-            if lake.reached(table, self.app) > number:
+            if order_key(lake.reached(table, self.app)) > number:
                 continue
             now = _columns(table, self.mark)
             if lost := [name for name, field in columns.items() if now.get(name) != field]:

@@ -10,10 +10,11 @@ from random import Random
 import psycopg
 from deltalake import DeltaTable
 
-from tailrace.apply.needs import Needs
+from tailrace.apply.required_changes import Needs
 from tailrace.config.task import Task
 from tailrace.errors import PositionError
 from tailrace.lake import log
+from tailrace.model.positions import order_key
 from tailrace.runtime.pipeline import store_paths
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import streams
@@ -89,7 +90,7 @@ class Losses:
         ]
 
     def _passed(self) -> int:
-        return Needs(self._task).passed(log.history(self._task.relations_path))
+        return order_key(Needs(self._task).passed(log.history(self._task.relations_path)))
 
     def _refused(self, numbers: str) -> str:
         """What store says; a find when it is not an error that has the numbers."""

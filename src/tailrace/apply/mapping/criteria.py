@@ -29,7 +29,7 @@ from ...model.change import (
     UPDATE,
     ChangeTable,
 )
-from ..images import UNKNOWN_MATCH, col
+from ...targets.images import UNKNOWN_MATCH, col
 from .expressions import Expression
 
 if TYPE_CHECKING:

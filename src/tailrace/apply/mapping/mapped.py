@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...model import mask
 from ...model.change import INSERT, ChangeTable
-from ..images import UNKNOWN_VALUE, col
-from ..plan import UNKNOWN
+from ...targets.images import UNKNOWN_VALUE, col
+from ...targets.plans import UNKNOWN
 from .criteria import matching
 from .prepare import MappedColumn, Prepared
 

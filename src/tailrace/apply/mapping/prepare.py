@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError, UnsupportedError
 from ...model.change import Column, Relation
 from ...model.types import arrow_type
+from ...targets.projection import Projection
 from .expressions import Expression, analysed, empty_of, lacking
 from .static_checks import plain_mistakes
 from .table_map import TableMap
@@ -76,6 +77,22 @@ def prepare(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relat
             hint="correct `tables` (docs/mapping.md)",
         )
     return made
+
+
+def projection_of(steps: Sequence[Prepared]) -> Projection | None:
+    """Returns the projection that mappings are, one after the other. None: they read values, or keep columns
+    of the target, or change a type."""
+    found: Projection | None = None
+    for step in steps:
+        types = {c.name: c.type for c in step.source.columns}
+        if step.where is not None or any(p.absent or p.expression is not None for p in step.parts):
+            return None
+        if any(p.source is not None and types[p.source] != p.column.type for p in step.parts):
+            return None
+        sources = {p.column.name: p.source for p in step.parts if p.source is not None}
+        constants = {p.column.name: p.constant for p in step.parts if p.constant is not None}
+        found = Projection(sources, constants) if found is None else found.then(sources, constants)
+    return found
 
 
 def mistakes(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> list[str]:

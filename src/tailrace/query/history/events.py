@@ -28,6 +28,7 @@ from ...engine.history_events import (
 from ...engine.history_updates import StartPerKey
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...model.positions import order_key
 from ...model.sequence import FIRST
 
 APP = "tailrace/history"
@@ -60,8 +61,8 @@ class HistoryEvents:
         return HistoryEvents(path, key, event_schema(data, sequence), DeltaTable(path))
 
     @property
-    def number(self) -> int:
-        """The number of the last batch; -1 if the history has no batch."""
+    def number(self) -> int | None:
+        """The number of the last batch; None if the history has no batch."""
         return lake.reached(self.delta, APP)
 
     @property
@@ -96,12 +97,13 @@ class HistoryEvents:
         """Returns the rows before the first change, in a history that follows a change table."""
         return self._read(ds.field(WHY).is_null() & (ds.field(SEQUENCE) == FIRST))
 
-    def after(self, batch: int) -> pa.Table:
-        """Returns the valid events of later batches."""
-        return self._read((ds.field(BATCH) > batch) & ds.field(WHY).is_null())
+    def after(self, batch: int | None) -> pa.Table:
+        """Returns the valid events of later batches; None: of all."""
+        return self._read((ds.field(BATCH) > order_key(batch)) & ds.field(WHY).is_null())
 
-    def stored_for(self, since: StartPerKey, cuts: pa.Scalar, upto: int) -> pa.Table:
-        """Returns valid events of batches up to a number, for the given keys and from their start on.
+    def stored_for(self, since: StartPerKey, cuts: pa.Scalar, upto: int | None) -> pa.Table:
+        """Returns valid events of batches up to a number (None: of none), for the given keys and from their
+        start on.
 
         Truncates are included from there or from `cuts` (NULL: none) on.
         """
@@ -109,7 +111,7 @@ class HistoryEvents:
         parts = [self.schema.empty_table()]
         if not low.is_valid:
             return parts[0]
-        which = (ds.field(SEQUENCE) >= low) & ds.field(WHY).is_null() & (ds.field(BATCH) <= upto)
+        which = (ds.field(SEQUENCE) >= low) & ds.field(WHY).is_null() & (ds.field(BATCH) <= order_key(upto))
         for batch in lake.dataset(self.delta).to_batches(columns=self.schema.names, filter=which):
             rows = pa.Table.from_batches([batch]).cast(self.schema)
             truncate = pc.equal(rows[OPERATION], TRUNCATE_EVENT)
@@ -126,8 +128,9 @@ class HistoryEvents:
         rows = pa.concat_tables(
             [fresh.append_column(WHY, pa.nulls(fresh.num_rows, pa.string())), found.aside]
         )
-        added = self._part(rows, number + 1)
-        lake.commit(self.path, added, progress={APP: number + 1, **progress}, after={APP: number})
+        new_number = order_key(number) + 1
+        added = self._part(rows, new_number)
+        lake.commit(self.path, added, progress={APP: new_number, **progress}, after={APP: number})
         return int(new.num_rows - fresh.num_rows)
 
     def rejects(self) -> pa.Table:
@@ -176,7 +179,7 @@ class HistoryEvents:
         """Returns the row that stores the sequence before which events were removed."""
         columns = {f.name: pa.nulls(1, f.type) for f in self.schema} | {SEQUENCE: pa.repeat(before, 1)}
         row = pa.table(columns, schema=self.schema).append_column(WHY, pa.repeat(FORGOTTEN, 1))
-        return row.append_column(BATCH, pa.array(np.full(1, self.number)))
+        return row.append_column(BATCH, pa.array(np.full(1, order_key(self.number))))
 
     def _part(self, rows: pa.Table, number: int) -> list[lake.AddedFile]:
         rows = rows.append_column(BATCH, pa.array(np.full(rows.num_rows, number)))

@@ -28,6 +28,7 @@ from ...engine.history_events import (
 from ...engine.history_updates import SYSTEM_FROM, SYSTEM_TO, HistoryRules, starts_after, update_history
 from ...execution import over_rows
 from ...lake import delta as lake
+from ...model.positions import order_key
 from ...model.quoting import quoted
 from ...model.types import spark_type
 from .events import APP, BATCH, flow_app_id
@@ -54,8 +55,8 @@ def apply_in_tasks(
     A replay after a crash completes the missing part and changes nothing else.
     """
     spark = df.sparkSession
-    if batch is None or lake.reached(DeltaTable(history.events_path), flow_app_id(name)) < batch:
-        number = lake.reached(DeltaTable(history.events_path), APP) + 1
+    if batch is None or order_key(lake.reached(DeltaTable(history.events_path), flow_app_id(name))) < batch:
+        number = order_key(lake.reached(DeltaTable(history.events_path), APP)) + 1
         _store(spark, history, flow, df, number)
         if batch is not None:
             lake.commit(history.events_path, [], progress={flow_app_id(name): batch})
@@ -67,7 +68,8 @@ def finish_in_tasks(spark: SparkSession, history: HistoryTable, at: dt.datetime 
     changed = _changed(spark, history, lake.reached(DeltaTable(history.path), APP))
     number = lake.reached(DeltaTable(history.events_path), APP)
     _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))
-    lake.commit(history.path, [], progress={APP: number})
+    if number is not None:
+        lake.commit(history.path, [], progress={APP: number})
 
 
 def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: DataFrame, number: int) -> None:
@@ -91,8 +93,9 @@ def _store(spark: SparkSession, history: HistoryTable, flow: HistoryFlow, df: Da
     events.write.format("delta").mode("append").options(**options).save(history.events_path)
 
 
-def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame:
-    """Returns the removed versions (`_IS_GONE`) and the new ones, for the events after a batch."""
+def _changed(spark: SparkSession, history: HistoryTable, done: int | None) -> DataFrame:
+    """Returns the removed versions (`_IS_GONE`) and the new ones, for the events after a batch; None: for all
+    events."""
     from pyspark.sql import functions as F
 
     rules = history.rules
@@ -103,7 +106,7 @@ def _changed(spark: SparkSession, history: HistoryTable, done: int) -> DataFrame
     fields = event_schema(history.data, history.sequence)
     named, key = [*map(quoted, fields.names)], [F.col(quoted(k)) for k in rules.key]
     truncates = events.where(F.col(OPERATION) == TRUNCATE_EVENT).select(*named).toArrow().cast(fields)
-    fresh = events.where(F.col(BATCH) > done)
+    fresh = events.where(F.col(BATCH) > order_key(done))
     own = events.where(F.col(OPERATION) != TRUNCATE_EVENT)
     if not fresh.where(F.col(OPERATION) == TRUNCATE_EVENT).limit(1).count():
         keys = fresh.select(*key).distinct()

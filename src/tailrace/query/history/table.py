@@ -41,6 +41,7 @@ from ...errors import (
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...lake.thinning import Past, sweep, thin
+from ...model.positions import order_key
 from ...model.types import plain_schema
 from ..result import Result
 from .checks import check_rules, conform_events, differences
@@ -180,7 +181,7 @@ class HistoryTable:
             ConfigError: a column is missing, or has another type.
             ConcurrentCommitError: another process writes to the history, too.
         """
-        taken = batch is not None and lake.reached(self.events().delta, flow_app_id(flow)) >= batch
+        taken = batch is not None and order_key(lake.reached(self.events().delta, flow_app_id(flow))) >= batch
         return self.take(events, {} if batch is None else {flow_app_id(flow): batch}, at=at, taken=taken)
 
     def take(
@@ -204,14 +205,14 @@ class HistoryTable:
         else:
             known = there.append(found, progress)
         settled = self._settled(at or dt.datetime.now(dt.timezone.utc))
-        if (there.number + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
+        if (order_key(there.number) + 1) % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
             self.maintain()
         return HistoryBatch(settled.added.num_rows, len(settled.removed), aside, known)
 
     @property
     def has_pending_events(self) -> bool:
         """Whether stored events are not in the versions yet; after a crash, if no other process writes."""
-        return self.events().number > lake.reached(DeltaTable(self.path), APP)
+        return order_key(self.events().number) > order_key(lake.reached(DeltaTable(self.path), APP))
 
     def finish(self) -> None:
         """Applies events that a crash left out of the versions.
@@ -330,7 +331,7 @@ class HistoryTable:
         settled = update_history(new, known, rows, self.rules, since)
         gone = rows.take(pa.array(settled.removed))
         came = self._with_system_times(settled.added, gone, at)
-        files.exchange(gone.select([FILE, ROW]), came, {APP: there.number})
+        files.exchange(gone.select([FILE, ROW]), came, {} if there.number is None else {APP: there.number})
         return settled
 
     def _with_system_times(self, came: pa.Table, gone: pa.Table, at: dt.datetime) -> pa.Table:
@@ -349,5 +350,4 @@ def last_batch(path: str, flow: str) -> int | None:
     """Returns the last batch of a flow that the history at a path has, or None."""
     if not lake.exists(path):
         return None
-    found = lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app_id(flow))
-    return None if found < 0 else found
+    return lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app_id(flow))

@@ -163,7 +163,7 @@ def capture_samples(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
 def table_samples(found: Status, *, lsn: bool) -> Iterator[Sample]:
     """Yields the progress of the task and each of its tables. `lsn`: whether positions contain an LSN."""
     for stage in ("captured", "stored", "applied"):
-        yield Sample("tailrace_change_number", (stage,), max(getattr(found, stage), 0))
+        yield Sample("tailrace_change_number", (stage,), getattr(found, stage) or 0)
     for t in found.tables:
         state = "baseline" if t.state.startswith("baseline ") else t.state
         yield Sample("tailrace_table_state", (t.table, state), 1)

@@ -1,0 +1,78 @@
+"""Checks before a run: tables of a target's database that were made by hand, and that a task would fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from ...config.task import Task
+from ...errors import ApplyError, is_of_table
+from ...model.change import Relation
+from ...sources.base import Finding
+from ...sources.postgresql.connect import Session
+from ...state import lifecycle
+from ...targets.postgresql.connection import Database, open_session
+from ...targets.postgresql.existing_tables import OTHERWISE, adopts, exists_already, taken_by
+from ...targets.postgresql.progress import ProgressTable
+from ...targets.rule_columns import added_by, rules_of
+from ..mapping.table_map import task_map
+from ..target_places import applied_places
+
+_THERE = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL"
+
+
+def adoption_findings(
+    task: Task, tables: Sequence[str], relation: Callable[[str], Relation]
+) -> list[Finding]:
+    """Findings about tables that exist in place of new targets and do not fit; none for Delta targets, and
+    while the target cannot be asked. The columns of a table with a mapping are not compared. A table whose
+    target is about to be renamed is left out: it may have either name. `relation` returns a source table's
+    layout."""
+    if not task.target.database:
+        return []
+    moving = {t for t, one in lifecycle.read(task).items() if one.moving}
+    places = applied_places(task, [t for t in tables if t not in moving])
+    database = Database.of(task.target.database)
+    progress = ProgressTable(database, task.name, places.__getitem__)
+    with suppress(ApplyError), open_session(database, database.label) as mine:
+        there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
+        others, new = list[Finding](), list[str]()
+        for table in places:
+            try:
+                if _is_new(mine, progress, table) and progress.target(table) in there:
+                    new.append(table)
+            except ApplyError as error:  # another target of the table
+                if not is_of_table(error):
+                    raise
+                others.append(Finding("error", error.what, table, error.hint or "", table))
+        plain = [t for t in new if task_map(task, t).plain]
+        found = [one for t in plain for one in _of_table(task, mine, database, progress, relation(t))]
+        found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
+        return others + found
+    return []
+
+
+def _is_new(mine: Session, progress: ProgressTable, table: str) -> bool:
+    """Whether a table has no target yet; ApplyError if it has another one than the one that is asked for."""
+    if progress.read(mine, table) is not None:
+        return False
+    progress.refuse_two(mine, table)
+    return True
+
+
+def _of_table(
+    task: Task, mine: Session, database: Database, progress: ProgressTable, relation: Relation
+) -> list[Finding]:
+    try:
+        adopts(mine, database, progress, relation, added_by(rules_of(task, relation.table)))
+    except ApplyError as error:
+        if not is_of_table(error):
+            raise
+        return [Finding("error", error.what, relation.table, error.hint or "", relation.table)]
+    return []
+
+
+def _of_mapped(mine: Session, progress: ProgressTable, table: str) -> list[Finding]:
+    if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
+        return []
+    return [Finding("error", exists_already(progress.target(table), why), table, OTHERWISE, table)]

@@ -1,0 +1,79 @@
+"""Checks before a run: settings that a target rules out which has been filled under others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from ...config.policies import MEDIUM
+from ...config.task import Task
+from ...errors import ApplyError, ConfigError
+from ...lake import delta as lake
+from ...model.change import Relation
+from ...model.types import spark_type
+from ...sources.base import Finding
+from ...state import lifecycle
+from ...targets.delta.layout import rule_columns
+from ...targets.postgresql.connection import Database, open_session
+from ...targets.postgresql.progress import ProgressTable
+from ...targets.rule_columns import RULE, rules_of
+from ..required_changes import Needs
+from ..target_mode import other_mode
+from ..target_places import applied_places
+
+_LEVEL = "keep it at level 2 or 3, or capture it in a separate task"
+
+
+def filled_findings(task: Task, tables: Sequence[str], relation: Callable[[str], Relation]) -> list[Finding]:
+    """Findings about tables with a target: their policy would leave it standing where it is, or their mode is
+    another than the one that filled it. None about modes while the target cannot be asked. `relation` gives a
+    source table's layout."""
+    found = [Finding("error", _stands(task, t), t, _LEVEL) for t in _lowered(task)]
+    with suppress(ApplyError):
+        for table, have, added in _filled(task, tables):
+            own = {c.name for c in relation(table).columns}
+            rest = {n: kind for n, kind in have.items() if n not in own}
+            if wrong := other_mode(rest, added, rules_of(task, table)):
+                found.append(Finding("error", wrong[0], table, wrong[1], table))
+    return found
+
+
+def refuse_lowered(task: Task) -> None:
+    """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
+    for table in _lowered(task):
+        raise ConfigError(_stands(task, table), where=table, hint=_LEVEL)
+
+
+def _lowered(task: Task) -> list[str]:
+    states = lifecycle.read(task)
+    taken = states.baselines
+    kept = [t for t in sorted(taken) if not states[t].removed]
+    return [t for t in kept if task.policy(t).level < MEDIUM]
+
+
+def _stands(task: Task, table: str) -> str:
+    return f"it has a target, which would get no more changes at level {task.policy(table).level}"
+
+
+def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str], Collection[str]]]:
+    """Tables whose baseline is in their target, or that need none: with its columns (name -> Spark SQL type),
+    and with those of them that rules have added."""
+    needs, places, loads = Needs(task), applied_places(task, tables), task.baseline.enabled
+    mine = [t for t in places if needs.landed(t) or not loads]
+    if not mine:
+        return
+    if not task.target.database:
+        for table in mine:
+            if lake.exists(path := task.target_path(places[table].target)):
+                with lake.opened(path) as now:
+                    added = set() if places[table].partition else rule_columns(now)
+                    yield table, {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}, added
+        return
+    database = Database.of(task.target.database)
+    with open_session(database, database.label) as on:
+        progress = ProgressTable(database, task.name, places.__getitem__)
+        for table in mine:
+            if (found := progress.read(on, table)) is not None:
+                columns = found.layout.columns
+                added = {c.name for c in columns if c.kind == RULE}
+                yield table, {c.name: c.type for c in columns}, added

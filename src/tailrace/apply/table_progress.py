@@ -1,0 +1,98 @@
+"""Layouts, baselines and progress of a task's tables, as apply knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..lake import delta as lake
+from ..lake import log
+from ..model.positions import ChangeNumber
+from ..state.baselines import Baseline, read_baselines
+from ..targets.base import Target, gone
+from .reading import ApplyPaths
+from .task_rules import TaskRules
+
+
+class TableHistory:
+    """Layouts and baselines by table, as of the last `refresh`."""
+
+    def __init__(self, paths: ApplyPaths) -> None:
+        self._paths = paths
+        self._versions: tuple[int | None, int | None] | None = None
+        self.layouts: dict[str, list[log.Layout]] = {}
+        self.baselines: dict[str, Baseline] = {}
+
+    def refresh(self) -> set[str] | None:
+        """Reads the control tables again if they have changed. Returns the tables whose baseline is another
+        one than before (none, the first time); None if nothing has changed."""
+        versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))
+        if versions == self._versions:
+            return None
+        layouts, fresh = log.history(self._paths.relations), read_baselines(self._paths.baselines)
+        changed = {t for t, one in fresh.items() if self._versions and self.baselines.get(t) != one}
+        self.layouts, self.baselines, self._versions = layouts, fresh, versions
+        return changed
+
+
+def lacks_baseline(baseline: Baseline, progress: int | None) -> bool:
+    """Whether a target cannot have the rows of a table's newest baseline, which was loaded into it.
+
+    `progress`: its last change number (None: it does not exist). A baseline sets it to `after`.
+    """
+    return progress is None or progress < baseline.after
+
+
+class TableProgress:
+    """The last change numbers that tables have in their target and their key log. They are read from the
+    target once, until `forget`. Any thread may use it, for one table one thread at a time."""
+
+    def __init__(self, target: Target, rules: TaskRules | None, history: TableHistory) -> None:
+        self._target, self._rules, self._history = target, rules, history
+        self._known: dict[str, ChangeNumber | None] = {}
+
+    def of(self, table: str) -> ChangeNumber | None:
+        """The last change number that a table has in its target and its key log; None: nothing was applied.
+
+        Raises:
+            BaselineNeededError: its target has not the rows of the table's baseline.
+        """
+        if table not in self._known:
+            progress = self._target.progress(table)
+            self._refuse_gone(table, progress)
+            if self._rules:
+                baseline = self._history.baselines.get(table)
+                self._rules.found(table, progress, baseline.after if baseline else None)
+            # What a crash has kept from the key log is read again, for the key log alone.
+            logged = self._logged(table)
+            self._known[table] = progress if logged is None or progress is None else min(progress, logged)
+        return self._known[table]
+
+    def _refuse_gone(self, table: str, progress: int | None) -> None:
+        baseline = self._history.baselines.get(table)
+        if baseline is None:
+            return
+        if lacks_baseline(baseline, progress):
+            raise gone(table)
+
+    def _logged(self, table: str) -> ChangeNumber | None:
+        logged = self._rules.logged(table) if self._rules else None
+        baseline = self._history.baselines.get(table)
+        if self._rules is None or logged is None or baseline is None or logged >= baseline.after:
+            return logged
+        # The baseline has these changes: none of them is logged, and they may be removed already.
+        self._rules.passed(table, baseline.after)
+        return baseline.after
+
+    def forget(self, tables: Iterable[str] | None = None) -> None:
+        """Reads the progress of tables (None: all) again when it is next asked for."""
+        for table in list(self._known) if tables is None else tables:
+            self._known.pop(table, None)
+
+    def advance(self, table: str, number: ChangeNumber) -> None:
+        """Notes that a table has all changes up to a number."""
+        self._known[table] = number
+
+    def has(self, table: str, number: ChangeNumber) -> bool:
+        """Whether a table is known to have all changes up to a number."""
+        known = self._known.get(table)
+        return known is not None and known >= number

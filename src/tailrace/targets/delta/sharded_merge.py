@@ -1,0 +1,391 @@
+"""The merge of a large batch into a Delta table by several tasks.
+
+*Split*: tasks write the rows of each shard to files (`apply.split`). *Decide*: a task for each shard decides
+its changes (`shard_task`). *Write*: tasks write the files of the target that change (`write_task`); a target
+whose files only Spark may write, or of which too many bytes change, gets a MERGE of what remains of the
+changes.
+*Commit*: exceptions, then the target with its progress, on exactly the version that was read. No row passes
+through the driver. The caller commits the key log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from ...config.machine import cores
+from ...engine.columns import one as whole
+from ...errors import ApplyError, ConcurrentCommitError
+from ...execution import Job, executor_of, map_tasks, slots
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.positions import order_key
+from ...model.types import schema_of
+from ..audit import Audit
+from ..auditor import wanted
+from ..base import gone
+from ..change_batch import ChangeBatch, FilePart, audit_of
+from ..key_split import LinkTask, Split, SplitTask, links
+from ..merge_result import ApplyOutcome, Conflicts, MergeResult
+from ..plans import Limits, is_local
+from ..scratch import ScratchFile, scratch
+from . import spark_merge
+from .commit import append, exchange, info
+from .layout import takes_parts
+from .rewrite import TargetVersion
+from .shard_task import NUMBER, Shard, ShardResult, ShardTask
+from .table_info import is_plain, open_at, size_of, version_at
+from .write_task import WriteTask, pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_I = TypeVar("_I")
+_R = TypeVar("_R")
+_ATTEMPTS = 5
+_GROWS = 6
+"""Changes take about this many times the bytes of their files in memory."""
+_SHARE = 3
+"""The changes of a shard take this share of a task's memory; deciding them takes the rest."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Merges batches by shards.
+
+    Attributes:
+        spark: whose tasks may merge; None: threads of this process do.
+        limits, memory: as of a `DeltaTarget`.
+        merge_session: the session of a table's MERGE.
+    """
+
+    spark: SparkSession
+    limits: Limits
+    memory: int | None
+    merge_session: Callable[[str], SparkSession]
+
+    def merged(self, one: ChangeBatch) -> MergeResult:
+        """Merges a batch and returns its result; the table has the batch's layout.
+
+        Raises:
+            ConcurrentCommitError: other processes commit faster than the batch is merged.
+        """
+        began = time.monotonic()
+        for attempt in range(_ATTEMPTS):
+            try:
+                done = self._merged(one)
+                return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
+            except ConcurrentCommitError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def _merged(self, one: ChangeBatch) -> MergeResult:
+        if not lake.exists(one.target):
+            raise gone(one.table)
+        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else DeltaTable(one.target)
+        reached = order_key(lake.reached(table, one.app_id))
+        if not one.log_only and one.audit is None and reached >= one.range.end:
+            return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
+        missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
+        if missing and not one.log_only:
+            raise ApplyError(
+                f"the target has no column {', '.join(sorted(missing))}",
+                where=one.table,
+                hint="another process took it away: `tailrace resync` the table",
+            )
+        if one.audit is not None and reached > one.range.lower and not one.log_only:
+            # The key log lacks changes that the table has.
+            upto, audit = min(reached, one.range.end), replace(one.audit, log_only=True)
+            done = self._merged(replace(one.between(one.range.start, upto), log_only=True, audit=audit))
+            version = version_at(one.target, one.app_id, upto)
+            return replace(done, outcome=replace(done.outcome, version=version))
+        with scratch(one.target) as folder:
+            rest = one.located()
+            if not one.log_only:
+                rest = replace(rest, range=one.range.later_than(reached))
+            return ShardedMerge(self, rest, table, folder).run()
+
+
+@dataclass(frozen=True)
+class ShardedMerge:
+    """One attempt to merge a batch into the version of a table that is open."""
+
+    to: Shards
+    one: ChangeBatch
+    table: DeltaTable
+    folder: str
+
+    def run(self) -> MergeResult:
+        """Merges and commits."""
+        one, audit = self.one, self._audit()
+        columns = wanted(one.extra, schema_of(one.target_columns))
+        shards, truncates = self._split(columns)
+        target, plain = self._target(shards)
+        task = ShardTask(
+            one, audit, columns, target, self.folder, self._memory, truncates,
+            appends=takes_parts(self.table),
+        )  # fmt: skip
+        results = self._map("decide", task, shards, [shard.rows for shard in shards])
+        if (ends := _ends(results, audit)) is not None:
+            self._discard(results, audit)
+            task = replace(task, before=ends[0][0])
+            results = self._map("decide", task, shards, [shard.rows for shard in shards])
+        done = replace(_together(one, results, ends), parts=self._counted(results, audit))
+        if done.end is None or audit.log_only:
+            return replace(done, outcome=ApplyOutcome(version=self.table.version()))
+        try:
+            self._keep(done, results, audit)
+            return replace(done, outcome=self._written(target, results, done, done.end, plain=plain))
+        except ConcurrentCommitError:
+            if audit.keylog is not None:
+                _delete(audit.keylog.path, done.parts)
+            _delete(one.target, [part for result in results for part in result.parts])
+            raise
+
+    def _audit(self) -> Audit:
+        audit = audit_of(self.one)
+        log = audit.keylog and replace(audit.keylog, handed=0)
+        return replace(audit, keylog=log, after=self.one.range.lower)
+
+    def _target(self, shards: Sequence[Shard]) -> tuple[TargetVersion, bool]:
+        """The rows that changes may meet, and whether the files that have them may be replaced."""
+        plain = is_plain(self.table)
+        if self.one.appends or plain:
+            return TargetVersion.of(self.table, self.one.target, self._by[0]), plain
+        files = [file for shard in shards for file in shard.files]
+        return spark_merge.target_rows(self.to.spark, self.table, self.one, files, self.folder), False
+
+    @property
+    def _by(self) -> tuple[str, ...]:
+        """The columns that rows are known by."""
+        return tuple(self.one.relation.key or [c.name for c in self.one.target_columns])
+
+    # Splitting.
+
+    def _split(self, columns: pa.Schema) -> tuple[list[Shard], tuple[str, ...]]:
+        """The shards of the batch, and the `change_seq` of its truncates."""
+        one = self.one
+        by = (columns.names[0],) if one.appends else self._by
+        linked = not one.appends and one.counts.get("key_changes" if one.relation.key else "U")
+        files = one.parts()
+        found = self._links(columns, by, files) if linked else None
+        task = SplitTask(one, columns, by, self._many(), self.folder, found)
+        splits: list[Split] = self._map("split", task, files, [1] * len(files))
+        made: dict[int, list[ScratchFile]] = {}
+        for number, file in (each for split in splits for each in split.files):
+            made.setdefault(number, []).append(file)
+        shards = [Shard(tuple(mine), first=n == 0) for n, (_, mine) in enumerate(sorted(made.items()))]
+        return shards, tuple(sorted({seq for split in splits for seq in split.truncates}))
+
+    def _links(
+        self, columns: pa.Schema, by: tuple[str, ...], files: Sequence[FilePart]
+    ) -> ScratchFile | None:
+        task = LinkTask(self.one, columns, by, self.folder)
+        found = self._map("find key changes", task, files)
+        if alone := tuple(images for _, images in found if images is not None):
+            found += self._map("find key changes", replace(task, alone=alone), files)
+        return self._map("link keys", partial(links, folder=self.folder), [found])[0]
+
+    def _many(self) -> int:
+        """The number of shards: as many as tasks run at the same time, more if memory does not hold them."""
+        size = 0
+        for file in self.one.files:
+            fs, path = lake.filesystem(file)
+            size += fs.get_file_info(path).size
+        most = None if self._memory is None else max(self._memory // _SHARE, 1)
+        return max(self._slots, 1 if most is None else -(-size * _GROWS // most))
+
+    @property
+    def _changes(self) -> int:
+        return sum(self.one.counts.get(kind, 0) for kind in "IUD")
+
+    @property
+    def _slots(self) -> int:
+        return slots(executor_of(self.to.spark, self._changes))
+
+    @property
+    def _memory(self) -> int | None:
+        """Bytes that one task may hold: tasks of one machine share its memory."""
+        memory, many = self.to.memory, self._slots
+        return memory if memory is None or many > cores() else memory // many
+
+    def _map(
+        self,
+        step: str,
+        task: Callable[[_I], _R],
+        inputs: Sequence[_I],
+        weights: Sequence[int] | None = None,
+    ) -> list[_R]:
+        text = f"apply {self.one.table}: {self._changes:,} changes, {len(inputs)} tasks ({step})"
+        job = Job("apply", text, self._changes, counts=step == "decide")
+        return map_tasks(task, inputs, session=self.to.spark, job=job, weights=weights)
+
+    # Key log and exceptions.
+
+    def _counted(self, results: Sequence[ShardResult], audit: Audit) -> tuple[lake.AddedFile, ...]:
+        """The parts of the key log, in which `flagged_count` counts the flagged changes of all shards."""
+        log, parts = audit.keylog, [part for one in results for part in one.found.parts]
+        flagged = tuple(one.flagged for one in results if one.flagged is not None)
+        if log is None or not flagged or len(results) == 1:
+            return tuple(parts)
+        made = self._map(
+            "count flagged changes", CountTask(log.path, log.schema, flagged, log.header.flagged), parts
+        )
+        _delete(log.path, parts)
+        return tuple(made)
+
+    def _keep(self, done: MergeResult, results: Sequence[ShardResult], audit: Audit) -> None:
+        """Commits the exceptions."""
+        if audit.plain or not audit.rules.keeps:
+            return
+        audit.exceptions.remove_after(audit.table, audit.after, audit.counted)
+        if files := [one.kept for one in results if one.kept is not None]:
+            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
+            audit.exceptions.add_files(
+                files, audit.table, order_key(done.end), start=audit.after, counts=counts
+            )
+
+    def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
+        """Deletes the parts of a decision that is made again."""
+        if audit.keylog is not None:
+            _delete(audit.keylog.path, [part for one in results for part in one.found.parts])
+        _delete(audit.exceptions.path, [one.kept for one in results if one.kept is not None])
+        _delete(self.one.target, [part for one in results for part in one.parts])
+
+    # Writing.
+
+    def _written(
+        self,
+        target: TargetVersion,
+        results: Sequence[ShardResult],
+        done: MergeResult,
+        end: int,
+        *,
+        plain: bool,
+    ) -> ApplyOutcome:
+        """Writes and commits the target."""
+        one, outcome = self.one, done.outcome
+        if one.appends and takes_parts(self.table):
+            added = [part for result in results for part in result.parts]
+            follows = order_key(lake.reached(self.table, one.app_id))
+            version = append(one.target, added, one.app_id, end, follows, info(plan="append"))
+            return replace(outcome, version=version, plan="append")
+        emptied, size = any(result.emptied for result in results), size_of(self.table)
+        numbers = {number for result in results for number, _, _ in result.spans}
+        gone = [target.files[number] for number in sorted(numbers)]
+        if emptied and not one.partition:
+            gone = list(target.files)
+            outcome = replace(outcome, deleted=outcome.deleted + size.rows)
+        limits, touched = self.to.limits, sum(f["size_bytes"] for f in gone)
+        most = max(limits.most(self._changes, size), limits.local_bytes)
+        if not plain or (not emptied and touched > most):
+            marks = plain or not is_local(size, limits)
+            return self._by_spark(results, outcome, end, emptied=emptied, marks=marks)
+        schema = schema_of(one.target_columns)
+        task = WriteTask(
+            target, tuple(one.relation.key), schema, any(r.partial for r in results), self._memory
+        )
+        work = pieces(target, results, self._by[0])
+        parts = [
+            part for part in self._map("write", task, work, [w.weight for w in work]) if part is not None
+        ]
+        try:
+            exchange(self.table, gone, parts, one.app_id, end, info(plan="rewrite"))
+        except CommitFailedError as error:
+            raise ConcurrentCommitError.at(one.target, self.table.version()) from error
+        reach("delta.merged")
+        plan = "replace_all" if emptied and not one.partition else "rewrite"
+        return replace(outcome, version=self.table.version() + 1, plan=plan)
+
+    def _by_spark(
+        self,
+        results: Sequence[ShardResult],
+        outcome: ApplyOutcome,
+        upto: int,
+        *,
+        emptied: bool,
+        marks: bool,
+    ) -> ApplyOutcome:
+        one = self.one
+        work = spark_merge.SparkMerge(
+            self.to.spark, self.to.merge_session, self.table, one, [r.file for r in results if r.file],
+            upto, partial=any(r.partial for r in results), emptied=emptied, marks=marks,
+        )  # fmt: skip
+        return work.run(outcome)
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """Writes a part of a key log again, with `flagged_count` as of all flagged changes: those in files, and
+    `before` that were logged earlier."""
+
+    path: str
+    schema: pa.Schema
+    flagged: tuple[ScratchFile, ...]
+    before: int
+
+    def __call__(self, part: lake.AddedFile) -> lake.AddedFile:
+        numbers = np.sort(np.concatenate([whole(one.read()[NUMBER]).to_numpy() for one in self.flagged]))
+        fs, folder = lake.filesystem(self.path)
+        with pq.ParquetFile(f"{folder}/{part.path}", filesystem=fs) as file:
+            pieces = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))
+            (made,) = lake.write_pieces(self.path, self.schema, pieces)
+        return made
+
+    def _counted(self, rows: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
+        own = whole(rows["change_row_counter"]).to_numpy()
+        count = pa.array(np.searchsorted(numbers, own, "right") + self.before)
+        place = rows.schema.get_field_index("flagged_count")
+        return rows.set_column(place, rows.schema.field(place).name, count).cast(self.schema)
+
+
+def _ends(results: Sequence[ShardResult], audit: Audit) -> tuple[tuple[str, str, str], str | None] | None:
+    """The change before which the batch ends (`change_seq`, conflict, policy), and what is wrong with its
+    values; None: it does not end early."""
+    found = []
+    for kind, policy in audit.rules.on.items():
+        limit, then = audit.rules.limits.get(kind, (0, policy))
+        every = sorted(each for one in results for each in one.conflicts.get(kind, ()))
+        left = max(limit - audit.counted.get(kind, 0), 0)
+        if len(every) > left:
+            seq, why = every[left]
+            found.append(((seq, kind, then), why))
+    return min(found, default=None, key=lambda one: one[0])
+
+
+def _together(
+    one: ChangeBatch, results: Sequence[ShardResult], ends: tuple[tuple[str, str, str], str | None] | None
+) -> MergeResult:
+    """Returns the sum of the shards' results, without the rows that a truncate removes."""
+    counts, tally = Counter[str](), dict[str, tuple[int, str]]()
+    for found in (result.found for result in results):
+        counts += Counter(found.counts)
+        for situation, (many, seq) in found.tally.items():
+            before, first = tally.get(situation, (0, seq))
+            tally[situation] = before + many, min(first, seq)
+    end: int | None = one.range.end
+    if ends is not None:
+        end = max((result.last for result in results if result.last is not None), default=None)
+    outcomes = [result.found.outcome for result in results]
+    names = ("inserted", "updated", "deleted", "missing")
+    outcome = ApplyOutcome(**{name: sum(getattr(each, name) for each in outcomes) for name in names})
+    return MergeResult(
+        outcome, end, {k: counts[k] for k in "IUDT"}, tally, ends and ends[0], (), ends and ends[1]
+    )
+
+
+def _delete(folder: str, parts: Sequence[lake.AddedFile]) -> None:
+    fs, path = lake.filesystem(folder)
+    for part in parts:
+        fs.delete_file(f"{path}/{part.path}")

@@ -1,0 +1,96 @@
+"""The merge of a batch into a Delta table by one task: it reads the changes, decides them, writes new files
+and the key log, and commits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from ...config.machine import cores
+from ...engine.source import Source
+from ...lake import delta as lake
+from ...lake.failpoints import reach
+from ...model.types import schema_of
+from ..audit import LOST, Audit
+from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
+from ..change_batch import ChangeBatch, audit_of
+from ..merge_result import ApplyOutcome, MergeResult
+from ..text_renderer import Rendering
+from .commit import append, info
+from .rewrite import merge
+
+
+@dataclass(frozen=True)
+class MergeTask:
+    """Merges a located batch into a table.
+
+    The changes are held in memory: when they take more than a third of `memory_bytes`, nothing is written,
+    and the result is None. So it is when they touch files of more than `most` bytes. A task that runs again
+    after its commit does not know what it found: `LOST`.
+
+    `follows`: the progress that the table had when the changes were chosen; -1: none. With another one they
+    are refused with ConcurrentCommitError: some would be applied twice.
+    """
+
+    one: ChangeBatch
+    table: DeltaTable
+    follows: int
+    memory_bytes: int | None
+    most: int | None = None
+
+    def run(self) -> MergeResult | str | None:
+        """Merges the batch; see the class for the results."""
+        audit = audit_of(self.one)
+        # Each merge has its own threads. For an archive, one thread writes the rows that the others render.
+        with Rendering(audit, cores() + 1 if audit.archives else 1) as texts:
+            rows = held(self.one.read(self._wanted), self._wanted, self.memory_bytes, texts)
+            if rows is None:
+                return None
+            if (source := only_adds(rows, self._key, self._schema, audit)) is not None:
+                return self._added(source, audit, texts)
+            return self._merged(rows, audit, texts)
+
+    def _merged(self, rows: pa.Table, audit: Audit, texts: Rendering) -> MergeResult | str | None:
+        one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
+        auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
+        done = merge(
+            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes, info(plan="task_local"),
+            auditor, follows=self.follows, own=one.partition, most=self.most, logs=audit.log_only,
+        )  # fmt: skip
+        return None if done is None else auditor.audited(done) or LOST
+
+    def _added(self, source: Source, audit: Audit, texts: Rendering) -> MergeResult | str:
+        """Appends rows that changes add; nothing is looked up."""
+        one = self.one
+        if self.follows >= one.range.end:
+            return LOST
+        auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
+        batch = auditor.judge(NONE_THERE)
+        auditor.log(texts.pool)
+        done = ApplyOutcome(version=self.table.version(), plan="append")
+        if audit.log_only:
+            auditor.finish()
+            return auditor.audited(done) or LOST
+        files = lake.write_part(one.target, rows := added_rows(source, batch))
+        auditor.finish()
+        if auditor.end is not None:
+            reach("delta.local")
+            words = info(plan="append")
+            version = append(one.target, files, one.app_id, auditor.end, self.follows, words)
+            done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
+        return auditor.audited(done) or LOST
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return tuple(self.one.relation.key)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return schema_of(self.one.target_columns)
+
+    @property
+    def _wanted(self) -> pa.Schema:
+        return wanted(self.one.extra, self._schema)

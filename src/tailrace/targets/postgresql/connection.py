@@ -1,0 +1,230 @@
+"""Where a PostgreSQL target's tables are, connections to it, and its errors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+import psycopg
+
+from ...errors import (
+    ApplyError,
+    ConfigError,
+    ConnectionLostError,
+    ConstraintError,
+    SourceError,
+    TargetLostError,
+)
+from ...lake import guards
+from ...model.change import split
+from ...sources.postgresql.address import address
+from ...sources.postgresql.connect import Session, connect, is_lost, quoted
+
+SCHEMES = ("postgresql", "postgres")
+"""URL schemes of PostgreSQL targets."""
+CONTROL = "tailrace"
+"""Schema of the progress table and of staging tables."""
+NAME_BYTES = 63
+"""PostgreSQL cuts longer names, and then two may be one."""
+WORK_MEM = "64MB"
+"""Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
+
+_DURABLE = b"""
+SELECT set_config('synchronous_commit', 'local', false) WHERE current_setting('synchronous_commit') = 'off'
+"""
+"""A commit that the server confirms outlives its crash, whatever the database or role is set to: the task's
+record goes by that."""
+_LOCK_WAIT_S = 60
+_answered = set[str]()
+"""Labels of the places where a server has answered this process."""
+UNICODE = "use a target database that was made with ENCODING 'UTF8'"
+_HINTS = {
+    "22P05": f"{UNICODE}, or correct the value at the source and `tailrace resync` the table",
+    "25006": "the server takes no writes, as a standby does: use the primary's address",
+    "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
+    "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
+    "0A000": "take off what others made of the target (views, foreign keys), then apply again",
+    "22001": "the target's column is narrower than the change's; let tailrace make the target's tables",
+    "22003": "the target's column is narrower than the change's; let tailrace make the target's tables",
+    "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string: `types` in "
+    "the task file; with `tailrace apply` a mapping, `--tables FILE` (docs/mapping.md)",
+    "23502": "a NOT NULL that others gave to the target refuses a row; take it off",
+    "23503": "a foreign key that others gave to the target refuses a row; take it off, or make it "
+    "DEFERRABLE INITIALLY DEFERRED if it refers to its own table",
+    "23505": "a unique index that others gave to the target refuses a row; take it off. Rows may exchange "
+    "its values in one batch, unless foreign keys refer to the target with ON DELETE CASCADE or SET",
+    "23514": "a CHECK that others gave to the target refuses a row; take it off",
+    "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
+    "42701": "the target has its own column of that name: drop or rename it there, then apply again",
+    "42703": "somebody dropped or renamed a column of the target: put it back, or take a new baseline",
+    "42P01": "somebody dropped or renamed the target: put it back, or take a new baseline",
+    "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",
+    "P0001": "a trigger of the target refuses what a batch comes to; take it off, or have each transaction "
+    "of the source written for itself: `transactional: true`",
+    "53100": "make room on the target's disk; nothing was written",
+}
+
+
+_REFUSALS = ("22", "23", "44", "P0")
+"""Classes of SQLSTATE: data exceptions, constraints, views with CHECK OPTION, exceptions of triggers."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """A PostgreSQL database to write to.
+
+    Attributes:
+        url: its address, as libpq takes it; may hold a password.
+        schema: the schema that all tables go into; None: schemas named as the source's.
+        control: the schema of the progress table and of staging tables.
+    """
+
+    url: str = field(repr=False)
+    schema: str | None = None
+    control: str = CONTROL
+
+    @staticmethod
+    def of(url: str) -> Database:
+        """The place that an address names; `?schema=name` puts all tables into that schema.
+
+        >>> place = Place.of("postgresql://me@db/shop?schema=lake&sslmode=require")
+        >>> place, place.url
+        (Place(schema='lake', control='tailrace'), 'postgresql://me@db/shop?sslmode=require')
+        """
+        plain, _, options = url.partition("?")
+        kept = [one for one in options.split("&") if one and not one.startswith("schema=")]
+        given = [one for one in options.split("&") if one.startswith("schema=")]
+        schema = unquote(given[-1].removeprefix("schema=")) if given else None
+        url = "?".join([plain, "&".join(kept)]) if kept else plain
+        return Database(url, schema or None)
+
+    @property
+    def label(self) -> str:
+        """The address for messages: no user, no password."""
+        return address(self.url)
+
+    def split(self, table: str) -> tuple[str, str]:
+        """Schema and name of the target of `schema.name`; a name alone has no schema of its own.
+
+        >>> place = Place.of("postgresql://db/shop?schema=lake")
+        >>> place.split("public.orders"), place.split("orders")
+        (('lake', 'orders'), ('lake', 'orders'))
+        """
+        schema, name = split(table)
+        return self.schema or schema, name
+
+    def target(self, table: str) -> str:
+        """The target of `schema.name` as quoted SQL; ConfigError for names that PostgreSQL would cut."""
+        names = self.split(table)
+        if not names[0]:
+            raise ConfigError(
+                f"{names[1]!r} names no schema",
+                where=self.label,
+                hint="say which schema it goes into: `?schema=NAME` at the end of the target's address",
+            )
+        check_names(names, table)
+        return ".".join(map(quoted, names))
+
+    def control_table(self, name: str) -> str:
+        """A table of the control schema as quoted SQL."""
+        return f"{quoted(self.control)}.{quoted(name)}"
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """ConfigError when one of these names is longer than PostgreSQL's are."""
+    for name in names:
+        if len(name.encode()) > NAME_BYTES:
+            raise ConfigError(
+                f"the name {name!r} has more than {NAME_BYTES} bytes: PostgreSQL would cut it",
+                where=where,
+                hint="leave the table out with `exclude`, or use a Delta target",
+            )
+
+
+def number_of(*words: str) -> int:
+    """A signed 64-bit number for a lock of that name."""
+    digest = hashlib.sha256("\0".join(words).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def holds(session: Session, query: str, values: Sequence[object] | None = None) -> bool:
+    """Whether the one value that a query gives is true."""
+    row = session.execute(query.encode(), values).fetchone()
+    return bool(row and row[0])
+
+
+def exists(session: Session, table: str) -> bool:
+    """Whether there is a relation of a name, which is quoted SQL."""
+    return holds(session, "SELECT to_regclass(%s) IS NOT NULL", (table,))
+
+
+@contextmanager
+def explaining_errors(where: str) -> Iterator[None]:
+    """Turns what the target's server says into ApplyError, and that it went away into TargetLostError."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_lost(error):
+            said = f"the target does not answer: {str(error).strip()}"
+            raise TargetLostError(said, where=where, hint="see the target server's log") from error
+        kind = ConstraintError if isinstance(error, psycopg.IntegrityError) else ApplyError
+        raise kind(str(error).strip(), where=where, hint=hint_of(error)) from error
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether a database refuses rows for their values."""
+    return (error.sqlstate or "")[:2] in _REFUSALS
+
+
+def hint_of(error: psycopg.Error) -> str:
+    """Returns the hint for an error of the target's server."""
+    return _HINTS.get(error.sqlstate or "", "see the target server's log")
+
+
+@contextmanager
+def open_session(database: Database, where: str) -> Iterator[Session]:
+    """A connection to the target X."""
+    try:
+        session = connect(database.url)
+    except SourceError as error:
+        kind = TargetLostError if isinstance(error, ConnectionLostError) else ApplyError
+        raise kind(
+            f"the target does not answer: {error.what}",
+            where=database.label,
+            hint=f"{error.hint}; it is the target's address (`target.database`, or `--target`)",
+        ) from error
+    _answered.add(database.label)
+    try:
+        with explaining_errors(where):
+            session.execute(_DURABLE)
+            yield session
+    finally:
+        session.close()
+
+
+def answered(database: Database) -> bool:
+    """Whether this process has had a connection to a place: its address is right."""
+    return database.label in _answered
+
+
+@contextmanager
+def locked_session(database: Database, task: str, table: str) -> Iterator[Session]:
+    """A connection that has one table of one task for itself, over processes, until it ends."""
+    where = f"{database.label}, {table}"
+    with open_session(database, where) as session:
+        number = number_of("table", task, table)
+        session.execute(f"SET lock_timeout = '{_LOCK_WAIT_S}s'".encode())
+        try:
+            session.execute("SELECT pg_advisory_lock(%s)", (number,))
+        except psycopg.errors.LockNotAvailable as error:
+            raise ApplyError(
+                f"another process has applied to {table} for more than {_LOCK_WAIT_S} s",
+                where=where,
+                hint="stop it, or SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
+            ) from error
+        guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
+        session.execute("SET lock_timeout = 0")
+        yield session

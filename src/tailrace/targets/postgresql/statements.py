@@ -1,0 +1,135 @@
+"""The statements that bring staged rows into a target. All of them run in the batch's one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...engine.columns import ADD, KEPT, OP, TAKE
+from ...model.change import Relation
+from ...sources.postgresql.connect import Session, quoted
+from .staging import StagingTable
+from .types import as_text, varied
+
+_OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
+_SIGNED_ZERO = ("float", "double")
+_GIVEN = "OVERRIDING SYSTEM VALUE"
+"""Values come from the source also where the target has an identity column."""
+
+
+class MergeStatements:
+    """The statements for the rows of one staging table and one target."""
+
+    def __init__(self, session: Session, target: str, relation: Relation, staged: StagingTable) -> None:
+        self._session, self.target, self._staged = session, target, staged
+        self.names = [quoted(c.name) for c in relation.columns]
+        self._texts = [
+            as_text(f"t.{quoted(c.name)}", c.type, staged.casts.get(i))
+            for i, c in enumerate(relation.columns)
+        ]
+        self.key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
+        # A key that is equal may have another text by now, a zero another sign.
+        respelled = varied(staged.casts) | {
+            i for i, c in enumerate(relation.columns) if c.type in _SIGNED_ZERO
+        }
+        self.set = [
+            (i, quoted(c.name)) for i, c in enumerate(relation.columns) if not c.key or i in respelled
+        ]
+        """Columns that an update sets: their places and names."""
+        self._cells = ", ".join(f"s.c{i}" for i in range(len(self.names)))
+
+    def delete(self) -> None:
+        """Deletes the rows of deleted and of old keys; not of one that is equal to a key that has a row, with
+        another text (1.00 to 1.0): columns that its image does not have are still needed."""
+        which = f"s.{_OP} = 'D'"
+        if any(f"c{i}" == cell for i in varied(self._staged.casts) for _, cell in self.key):
+            equal = " AND ".join(f"u.{cell} = s.{cell}" for _, cell in self.key)
+            which += (
+                f" AND NOT EXISTS (SELECT FROM {self._staged.source('u')} WHERE u.{_OP} = 'U' AND {equal})"
+            )
+        self._run(
+            f"DELETE FROM {self.target} t USING {self._staged.source()} WHERE {which} AND {self.same_key}"
+        )
+
+    def update_partly(self) -> None:
+        """Updates rows of which the batch does not have every column: what it lacks stays as it is (a large
+        value that stays is not even read)."""
+        if not self.set:
+            return  # nothing but its key: there is nothing it could lack
+        cells = ", ".join(
+            f"{name} = CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{name} ELSE s.c{i} END"
+            for i, name in self.set
+        )
+        self._run(
+            f"UPDATE {self.target} t SET {cells} FROM {self._staged.source()}"
+            f" WHERE s.{_OP} = 'U' AND s.{_KEPT} IS NOT NULL AND {self.same_key}"
+        )
+
+    def upsert(self, *, partial: bool) -> None:
+        """Writes rows by key. With `partial`, rows that `update_partly` has found are done already."""
+        which = f"s.{_OP} = 'U'"
+        if partial:
+            which += (
+                f" AND (s.{_KEPT} IS NULL OR NOT EXISTS (SELECT FROM {self.target} t WHERE {self.same_key}))"
+            )
+        self._run(f"{self.insert} FROM {self._staged.source()} WHERE {which} {self.on_conflict()}")
+
+    def append(self) -> None:
+        """Adds every staged row."""
+        self._run(f"{self.insert} FROM {self._staged.source()}")
+
+    def take_copies(self) -> None:
+        """Deletes as many copies of full rows as changes say, as far as they exist."""
+        copies = (
+            "SELECT t.tableoid AS part, t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth,"
+            f" s.{_TAKE} AS most FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row}"
+            f" WHERE s.{_TAKE} > 0"
+        )
+        # Rows of two partitions may have one ctid.
+        self._run(
+            f"WITH c AS MATERIALIZED (SELECT part, place FROM ({copies}) f WHERE nth <= most)"
+            f" DELETE FROM {self.target} t USING c WHERE t.ctid = c.place AND t.tableoid = c.part"
+        )
+
+    def add_copies(self) -> None:
+        """Adds as many copies of full rows as changes say."""
+        self._run(
+            f"{self.insert} FROM {self._staged.source()}, generate_series(1, s.{_ADD}) WHERE s.{_ADD} > 0"
+        )
+
+    @property
+    def same_row(self) -> str:
+        """SQL: whether a row t of the target is a copy of s, one of `Staged.texts`.
+
+        They are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
+        that alone would compare each row with each. A column of another type is compared in the type of the
+        changes: values of two types may be equal, and their hashes not.
+        """
+        equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(self._texts))
+        mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(self._texts)))
+        return f"{theirs} = {mine} AND {equal}"
+
+    @property
+    def same_key(self) -> str:
+        """SQL: whether a row t of the target has the key of s."""
+        return " AND ".join(f"t.{name} = s.{cell}" for name, cell in self.key)
+
+    @property
+    def insert(self) -> str:
+        """INSERT of the columns of s; its FROM item follows."""
+        return f"{self.into} SELECT {self._cells}"
+
+    @property
+    def into(self) -> str:
+        """INSERT; a query follows."""
+        return f"INSERT INTO {self.target} ({', '.join(self.names)}) {_GIVEN}"
+
+    def on_conflict(self, columns: Collection[int] | None = None) -> str:
+        """The end of an INSERT that writes over the row that has the key; `columns`: the places of those that
+        it sets, None: all."""
+        names = [name for i, name in self.set if columns is None or i in columns]
+        # Without any, a row that exists is "updated" to itself, as elsewhere.
+        cells = ", ".join(f"{name} = EXCLUDED.{name}" for name in names or [self.key[0][0]])
+        return f"ON CONFLICT ({', '.join(name for name, _ in self.key)}) DO UPDATE SET {cells}"
+
+    def _run(self, statement: str) -> None:
+        self._session.execute(statement.encode())
