@@ -22,7 +22,7 @@ from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import TargetRenames
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of

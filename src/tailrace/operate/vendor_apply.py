@@ -23,9 +23,9 @@ from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedEr
 from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.report import ConversionReport, RowCount, TableReport
-from ..keylog.exceptions import Holds, Suspensions
+from ..keylog.control_tables import Suspensions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..model.change import ChangeTable
 from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
@@ -158,12 +158,7 @@ def run(
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = None
-            if ruling is not None:
-                under = RulesApplier(
-                    place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held
-                )
-                applier = VendorApplier(under, root)
+            applier = _applier(ruling, place, root, app_id, log, held)
             try:
                 applied.extend(_each(applier, place, held, good, looks, ruling, root, dry_run=dry_run))
             finally:
@@ -189,6 +184,16 @@ def run(
     }
 
 
+def _applier(
+    ruling: Ruling | None, target: Target, root: str, task: str, log: KeyLog | None, held: SuspensionStore
+) -> VendorApplier | None:
+    """Returns the applier under rules; None without rules."""
+    if ruling is None:
+        return None
+    rules = RulesApplier(target, ruling.rules, root=root, task=task, keylog=log, suspensions=held)
+    return VendorApplier(rules, root)
+
+
 def _report(
     watched: Mapping[str, tuple[Any, Any, RowCount]], applied: Iterable[Mapping[str, Any]]
 ) -> ConversionReport:
@@ -206,7 +211,7 @@ def _report(
 def _each(
     applier: VendorApplier | None,
     place: Target,
-    held: Holds,
+    held: SuspensionStore,
     good: Mapping[str, ChangeTable],
     looks: Mapping[str, Incoming],
     ruling: Ruling | None,
@@ -246,7 +251,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> Holds:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
     """Returns the suspended tables, without those that are resumed."""
     held = Suspensions(root, app_id)
     if dry_run:

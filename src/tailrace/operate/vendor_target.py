@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..targets.base import Target
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,14 +40,14 @@ def open_target(
     target: str,
     app_id: str,
     control: str | None,
-    places: Callable[[str], TargetPlace] | None,
+    places: Callable[[str], TargetLocation] | None,
 ) -> tuple[Target, str, str]:
     """Opens a target. Returns it, its name and its control folder; errors as `refuse_target`."""
     root = control_folder(target, control)
     if "://" not in target:
-        return DeltaTarget(spark, target, app_id=app_id, places=places), target, root
-    from ..targets.postgresql import place as postgresql_place
-    from ..targets.postgresql import target as postgresql
+        return DeltaTarget(spark, target, app_id=app_id, locations=places), target, root
+    from ..targets.postgresql.connection import Database
+    from ..targets.postgresql.target import PostgresTarget
 
-    made = postgresql.PostgresTarget(spark, target, task=app_id, places=places)
-    return made, postgresql_place.Place.of(target).label, root
+    made = PostgresTarget(spark, target, task=app_id, locations=places)
+    return made, Database.of(target).label, root

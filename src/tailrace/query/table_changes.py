@@ -350,7 +350,7 @@ class TableChanges:
     @property
     def defaults(self) -> dict[int, pa.Array]:
         """The default values, by column number, of columns that were added with a default."""
-        from ..targets.backfill import value_of
+        from ..targets.layout_changes import value_of
 
         first: dict[int, Column] = {}
         for one in self.layouts:

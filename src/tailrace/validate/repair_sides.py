@@ -30,7 +30,7 @@ from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta import distributed
+from ..targets.delta import spark_io
 from ..targets.multi_source import own_rows
 from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
@@ -92,7 +92,7 @@ class TargetRows:
         """Returns the rows of a Delta target in Spark."""
         assert isinstance(self.rows, TargetVersion)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
-        rows = distributed.rows_of(spark, path, at_version(path, version))
+        rows = spark_io.rows_of(spark, path, at_version(path, version))
         return without_deleted(self.task, self.table, own_rows(rows, self.rows.own))
 
 
