@@ -17,8 +17,8 @@ from tailrace.sources import open_source
 from tailrace.state import commands
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql import layout
-from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.connection import Database, locked_session
+from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.progress import ProgressTable
 from tailrace.testing.images import RELATION, image
 

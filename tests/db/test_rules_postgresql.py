@@ -24,9 +24,9 @@ from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.operate import vendor_apply as incoming
 from tailrace.targets.postgresql.batch_merge import BatchMerge
+from tailrace.targets.postgresql.merge import MergeTask
 from tailrace.targets.postgresql.single_changes import SingleChanges
 from tailrace.targets.postgresql.target import PostgresTarget
-from tailrace.targets.postgresql.merge import MergeTask
 from tailrace.testing.images import Image, change_rows, change_table
 from tailrace.testing.mapped_targets import EU, US, places
 

@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
 from tailrace.targets.base import Target
-from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta import layout as delta_layout
-from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 from tailrace.testing.mapped_targets import MappedTargetConformance, places

@@ -30,8 +30,8 @@ from tailrace.targets import text_renderer
 from tailrace.targets.audit import Audit, LogPart
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.merge import ManyTask
-from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.delta.sharded_merge import Shards
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField

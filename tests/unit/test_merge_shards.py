@@ -20,9 +20,8 @@ from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import target_files
 from tailrace.targets.delta import sharded_merge as shards
-from tailrace.targets.delta import write_task
+from tailrace.targets.delta import target_files, write_task
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.scratch import FOLDER

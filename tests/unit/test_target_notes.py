@@ -12,7 +12,6 @@ import pytest
 from tailrace.keylog.key_log import SCHEMA, KeyLog
 from tailrace.keylog.notes import note_of, recover
 from tailrace.lake import delta as lake
-from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 T = "s.t"

@@ -304,7 +304,12 @@ class Pipeline:
         json_files.write(
             self._task.run_path,
             "pipeline",
-            {"state": state, "applied": self._applier.recorded, "commands": self._scheduler.command, "ended": ended}
+            {
+                "state": state,
+                "applied": self._applier.recorded,
+                "commands": self._scheduler.command,
+                "ended": ended,
+            }
             | self._counts.as_dict()
             | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
             | (self._reconnecting.reported_state if state == RUNNING else {}),
