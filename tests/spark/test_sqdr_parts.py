@@ -123,7 +123,7 @@ def test_a_part_of_truncates_alone_waits_for_what_says_its_columns(
 ) -> None:
     gone = ("31", 2, "T", None, None)
     apply(spark, tmp_path, [insert("31", 1, 1, "a")])
-    with pytest.raises(ApplyError, match=r"SHOP.ITEM: nothing says which columns"):
+    with pytest.raises(ApplyError, match=r"SHOP.ITEM: the columns and the key of the changes are unknown"):
         apply(spark, tmp_path, [gone])
     assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")]}
     apply(spark, tmp_path, [gone, insert("31", 3, 2, "b")])

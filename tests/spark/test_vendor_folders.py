@@ -82,7 +82,7 @@ def test_a_table_without_schema_has_one_name(spark, tmp_path):
     ]
     (changes / "item__ct" / "20261102-081000000.csv").write_text("\n".join(lines) + "\n")
     given = {"dry_run": True, "tables": TablesFile.model_validate({"tables": {"item": {"where": "id > 1"}}})}
-    assert [(t["table"], t["progress"], t["would do"]) for t in apply(**given)] == [("item", -1, "apply")]
-    assert [(t["table"], t["progress"], t["inserted"]) for t in apply()] == [("item", -1, 2)]
+    assert [(t["table"], t["progress"], t["would do"]) for t in apply(**given)] == [("item", None, "apply")]
+    assert [(t["table"], t["progress"], t["inserted"]) for t in apply()] == [("item", None, 2)]
     assert [p.name for p in lake.iterdir() if not p.name.startswith("_")] == ["item"]
     assert [(t["progress"], t["would do"]) for t in apply(dry_run=True)] == [(2, "nothing: already applied")]
