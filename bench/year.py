@@ -85,7 +85,7 @@ def look(task: Any, given: Any) -> dict[str, float]:
 
 
 def export(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.operate.status_views import history_rows
+    from tailrace.operate.vendor_status import history_rows
 
     return {"slots": len(history_rows(task))}
 

@@ -23,7 +23,7 @@ from tailrace.targets.base import Target
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.merge_result import ApplyOutcome
 from tailrace.targets.merge_rows import merge_rows
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.testing.images import ID, RELATION, V, image, merge_images, move
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
@@ -81,7 +81,7 @@ class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, database: str) -> Target:
         self.database = database
-        return PostgresTarget(spark, database, task="test", places=places)
+        return PostgresTarget(spark, database, task="test", locations=places)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, PostgresTarget)
@@ -151,11 +151,11 @@ def test_a_table_made_by_hand_gets_the_column_of_soft_delete(
 
 def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) -> None:
     at = {
-        "a.t": TargetPlace("all.t", {"site": "x"}),
-        "b.t": TargetPlace("all.t", {"site": "x"}),
-        "c.t": TargetPlace("all.t"),
+        "a.t": TargetLocation("all.t", {"site": "x"}),
+        "b.t": TargetLocation("all.t", {"site": "x"}),
+        "c.t": TargetLocation("all.t"),
     }
-    target = PostgresTarget(spark, database, task="test", places=at.__getitem__)
+    target = PostgresTarget(spark, database, task="test", locations=at.__getitem__)
     relation = Relation(1, "a", "t", "d", (replace(V, name="site", key=True), ID))
     rows = spark.createDataFrame([("x", 1), ("x", 2)], "site string, id int")
     target.load(relation, rows, 3)

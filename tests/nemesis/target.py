@@ -17,7 +17,7 @@ from tailrace.targets.base import Demands
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.plans import SPECIAL
 
 from .ram import RamLake
@@ -102,8 +102,8 @@ class RamTarget(DeltaTarget):
     def __init__(self, ram: RamLake, held: dict[str, Held], refuses: Callable[[str], bool]) -> None:
         self._ram, self.held, self._refuses, self._memory = ram, held, refuses, None
 
-    def place(self, table: str) -> TargetPlace:
-        return TargetPlace(table)
+    def place(self, table: str) -> TargetLocation:
+        return TargetLocation(table)
 
     def path(self, table: str) -> str:
         return f"target/{table}"

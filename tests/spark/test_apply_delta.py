@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
 from tailrace.targets.base import Target
-from tailrace.targets.delta import distributed
 from tailrace.targets.delta import layout as delta_layout
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.target_case import TargetCase
@@ -47,7 +47,7 @@ def markable(spark: SparkSession, three: Path, tmp_path_factory: pytest.TempPath
     """The same, where rows may be marked as gone."""
     folder = shutil.copytree(three, tmp_path_factory.mktemp("markable") / "targets")
     path = str(folder / RELATION.table)
-    distributed.enable_vectors(spark, path, lake.version(path))
+    spark_io.enable_vectors(spark, path, lake.version(path))
     return folder
 
 
@@ -56,7 +56,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same for a target that two sources share."""
     folder = tmp_path_factory.mktemp("shared")
     kit = TestMapped()
-    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", places=places))
+    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", locations=places))
     return folder
 
 
@@ -87,7 +87,7 @@ class _Delta(TargetCase):
     def marks(self, target: Target) -> bool:
         """Whether rows may be marked as gone."""
         assert isinstance(target, DeltaTarget)
-        return distributed.has_vectors(DeltaTable(target.path(self.relation.table)))
+        return table_info.has_vectors(DeltaTable(target.path(self.relation.table)))
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         assert isinstance(target, DeltaTarget)
@@ -152,7 +152,7 @@ class TestTaskLocal(_Delta, TargetConformance):
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=places)
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", locations=places)
 
     @pytest.fixture
     def filled(self, target: Target, shared: Path, tmp_path: Path) -> Target:
@@ -238,7 +238,7 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
         local_limit_bytes=0,
         rewrite_share=0,
         rewrite_bytes=0,
-        places=lambda table: TargetPlace(names.get(table, table)),
+        locations=lambda table: TargetLocation(names.get(table, table)),
     )
 
     def apply(name: str, *rows: Image) -> str:

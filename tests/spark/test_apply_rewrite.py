@@ -17,10 +17,10 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.positions import ChangeRange, order_key
 from tailrace.model.types import spark_type
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import files as target_files
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta import target_files
 from tailrace.targets.delta.rewrite import Rewrite
-from tailrace.targets.delta.size import is_plain
+from tailrace.targets.delta.table_info import is_plain
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit

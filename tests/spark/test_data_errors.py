@@ -12,7 +12,7 @@ from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import sequence

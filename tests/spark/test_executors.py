@@ -69,7 +69,7 @@ def test_missing_file_of_log_says_which_records_are_lost(executor: Executor, tmp
     log, mine = str(at / "log"), store(at)
     files = LogFiles(log, -1).batch(-1, 1 << 30)
     log_files(at)[1].unlink()
-    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6"):
+    with pytest.raises(PositionError, match="LOG has lost records that were not stored yet: 4 to 6"):
         mine.batch(runner(log, files, executor.session))
     assert not (at / "item__ct" / "_delta_log" / f"{1:020}.json").exists()
 

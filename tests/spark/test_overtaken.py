@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.errors import OvertakenError
 from tailrace.keylog import key_log as keylog
-from tailrace.targets.delta import merge_task, spark_merge
+from tailrace.targets.delta import spark_merge, task_local_merge
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, RELATION, image, merge_images, move
 
@@ -47,7 +47,7 @@ def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, as
     rows = [(n, "I", {"id": n, "v": "x"}) for n in range(1, 4)]
     one, other = (DeltaTarget(spark, str(tmp_path), app_id="t") for _ in range(2))
     other.alter(KEYLESS.table, KEYLESS, KEYLESS)
-    asleep(merge_task, "delta.local", lambda: merge_images(spark, other, KEYLESS, rows[:2]))
+    asleep(task_local_merge, "delta.local", lambda: merge_images(spark, other, KEYLESS, rows[:2]))
     done = merge_images(spark, one, KEYLESS, rows)
     found = rows_at(spark, one.path(KEYLESS.table))
     assert sorted(r["id"] for r in found.collect()) == [1, 2, 3]

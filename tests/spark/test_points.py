@@ -147,7 +147,7 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
 
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
-        target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
+        target = DeltaTarget(spark, root, app_id="t", locations=lambda t: place_of(task_map(task, t)))
         scheduler = Scheduler(task.commands_path, task.control_path("errors"), task.groups)
         MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, scheduler)
 

@@ -12,7 +12,7 @@ from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.positions import ChangeRange
-from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.operate.retention import PurgeOrder, purge_task
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.targets.change_batch import ChangeBatch
 

@@ -21,7 +21,7 @@ from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr.reader import DIFFERS, recount
 from tailrace.formats.sqdr.reader import read as read_keylog
 from tailrace.formats.sqdr.tables import SqdrOptions
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of

@@ -20,7 +20,7 @@ from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import Image, change_table, merge_images
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -171,10 +171,10 @@ def test_old_images_may_have_values_that_the_target_cannot_hold(
 
 
 def test_a_truncate_of_one_source_of_a_bag_takes_its_own_rows(spark: SparkSession, tmp_path: Path) -> None:
-    def place(table: str) -> TargetPlace:
-        return TargetPlace("s.all", {"p": table.partition(".")[0]})
+    def place(table: str) -> TargetLocation:
+        return TargetLocation("s.all", {"p": table.partition(".")[0]})
 
-    target = DeltaTarget(spark, str(tmp_path), app_id="x", places=place)
+    target = DeltaTarget(spark, str(tmp_path), app_id="x", locations=place)
     for site in ("eu", "us"):
         row = {"id": 1, "p": site, "v": "x"}
         images: list[Image] = [(1, "I", row), (2, "I", row)]

@@ -18,7 +18,7 @@ from tailrace.apply.merger import Merger
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.positions import order_key
@@ -89,7 +89,7 @@ def test_a_crash_between_any_two_writes_is_made_good(
     each: bool,
     points: list[int],
 ) -> None:
-    """Exceptions, target, key log, applied: each slice dies before another one of them."""
+    """ApplyExceptions, target, key log, applied: each slice dies before another one of them."""
     if jobs:
         by_shards(monkeypatch)
     task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON), each)}, per_transaction=2)
@@ -110,7 +110,7 @@ def test_a_crash_between_any_two_writes_is_made_good(
     task.catch_up(run="last")
     task.same()
     assert crashes == len(points)
-    counted = Exceptions(task.control, "t").counted("s.t", task.target.progress("s.t"), ON)
+    counted = ApplyExceptions(task.control, "t").counts("s.t", task.target.progress("s.t"), ON)
     assert counted == {"delete_missing": len(points)}
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
     assert sorted(kept) == sorted(

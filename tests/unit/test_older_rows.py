@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.errors import ApplyError
 from tailrace.model.change import Column
-from tailrace.targets.backfill import value_of
+from tailrace.targets.layout_changes import value_of
 
 pytestmark = pytest.mark.unit
 

@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
 from tailrace.targets.audit import LOST
-from tailrace.targets.delta.local import append
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta.commit import append
+from tailrace.targets.delta.task_local_merge import MergeTask
 from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import BaselineNeededError
 from tailrace.model.change import Column, Relation
-from tailrace.targets.retype import refuse_new_key, refuse_retype
+from tailrace.targets.layout_changes import refuse_new_key, refuse_retype
 
 pytestmark = pytest.mark.unit
 

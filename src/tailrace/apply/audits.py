@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..engine.log_rows import KeyLogHeader
 from ..engine.rules import Rules
 from ..formats.sqdr import text as sqdr_text
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import FEW, SCHEMA, KeyLog
 from ..lake import delta as lake
 from ..targets.audit import Audit, LogPart
@@ -30,7 +30,7 @@ def finished(
 
 
 def prepared(
-    batch: ChangeBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
+    batch: ChangeBatch, target: Target, rules: Rules, exceptions: ApplyExceptions, log: KeyLog | None
 ) -> ChangeBatch:
     """Returns a batch with the audit that its merge needs."""
     made = audit(batch, target, rules, exceptions, log)
@@ -38,7 +38,7 @@ def prepared(
 
 
 def audit(
-    batch: ChangeBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
+    batch: ChangeBatch, target: Target, rules: Rules, exceptions: ApplyExceptions, log: KeyLog | None
 ) -> Audit:
     """Returns how the changes of a batch are checked and logged."""
     relation, after = batch.relation, batch.range.lower
@@ -50,7 +50,7 @@ def audit(
         dest=sqdr_text.dest(batch.table),
     )  # fmt: skip
     header = header if log is None else log.header(header, log.reserve(batch.table, batch.range))
-    counted = exceptions.counted(relation.table, after, rules.limits) if rules.limits else {}
+    counted = exceptions.counts(relation.table, after, rules.limits) if rules.limits else {}
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)

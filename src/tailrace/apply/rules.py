@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..engine.rules import Rules
 from ..errors import ConfigError
-from ..keylog.exceptions import Exceptions, Holds, Suspensions
+from ..keylog.control_tables import ApplyExceptions, Suspensions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..model.change import ChangeTable, Relation
 from ..targets.base import Demands, Target, gone
 from ..targets.change_batch import ChangeBatch
@@ -45,7 +45,7 @@ class RulesApplier:
         root: str,
         task: str,
         keylog: KeyLog | None = None,
-        suspensions: Holds | None = None,
+        suspensions: SuspensionStore | None = None,
         later: Later | None = None,
         window: bool = False,
     ) -> None:
@@ -57,8 +57,8 @@ class RulesApplier:
                 "the target has neither versions nor notes: a crash would leave gaps in its key log",
                 hint="apply without a key log, or let the target declare one of them (`Capabilities`)",
             )
-        self._exceptions = Exceptions(root, task)
-        self.suspensions: Holds = suspensions or Suspensions(root, task)
+        self._exceptions = ApplyExceptions(root, task)
+        self.suspensions: SuspensionStore = suspensions or Suspensions(root, task)
         self._policy = ConflictPolicy(rules, self._exceptions, self.suspensions, later, window=window)
 
     def prepared(self, batch: ChangeBatch, baseline: int) -> ChangeBatch:
@@ -98,7 +98,7 @@ class RulesApplier:
         changed nothing that is logged."""
         assert self.log is not None  # noqa: S101 - asked for with a key log only
         recover(self.target.capabilities.key_log_notes(), self.log)
-        if (self.log.standing(table).reached or 0) < progress:
+        if (self.log.state(table).progress or 0) < progress:
             self.log.commit(table, progress)
 
     def judged(self, changes: ChangeTable, relation: Relation) -> ChangeTable:
@@ -113,7 +113,7 @@ class RulesApplier:
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""
-        self._exceptions.begin(table, self.rules.limits)
+        self._exceptions.reset_counts(table, self.rules.limits)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a new layout with the columns that the mode adds; existing rows have NULL in

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
-from ..keylog.exceptions import Exceptions, Holds
+from ..keylog.control_tables import ApplyExceptions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
 from ..model.positions import ChangeNumber, order_key
@@ -53,7 +53,7 @@ class TaskRules:
         root: str,
         task: str,
         keylog: KeyLog,
-        suspensions: Holds,
+        suspensions: SuspensionStore,
         runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         tokens: Callable[[], Sequence[Token]] | None = None,
         warned: Callable[[str, str, str], None] = log_only,
@@ -110,7 +110,7 @@ class TaskRules:
         if self._log.mode == "off":
             return None
         self._recover()
-        return self._log.standing(table).reached
+        return self._log.state(table).progress
 
     def _recover(self) -> None:
         with self._lock:
@@ -134,7 +134,7 @@ class TaskRules:
     def passed(self, table: str, number: ChangeNumber) -> None:
         """Notes that a table's changes up to a number are not to be logged: a baseline has them, or they were
         applied without the key log."""
-        if self._log.standing(table).reached is not None:
+        if self._log.state(table).progress is not None:
             self._log.commit(table, number)
 
     def applied(self, table: str, number: ChangeNumber) -> None:
@@ -147,10 +147,10 @@ class TaskRules:
         """Notes the changes that a target has already, if the key log is off: a crash has kept them from the
         key log, and it was set to off afterwards. `baseline`: the last change number of the table's baseline,
         whose changes are never logged."""
-        if self._log.mode != "off" or self._log.standing(table).reached is None:
+        if self._log.mode != "off" or self._log.state(table).progress is None:
             return
         self._recover()
-        logged = self._log.standing(table).reached
+        logged = self._log.state(table).progress
         if logged is None or progress is None or logged >= progress:
             return
         if (known := max(logged, order_key(baseline))) < progress:
@@ -163,14 +163,14 @@ class TaskRules:
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""
-        Exceptions(self._root, self._task).begin(table, self._of_table(table).rules.limits)
+        ApplyExceptions(self._root, self._task).reset_counts(table, self._of_table(table).rules.limits)
 
     def forget(self, *, key_log: bool = False) -> None:
         """Reads the notes of targets again before the next batch, and tries again the change for which a
         table was to be suspended. `key_log`: another process may have written to the key log; it is read
         again, too."""
         if key_log:
-            self._log.look_again()
+            self._log.forget()
         self._recovered = False
         self._suspends.clear()
 

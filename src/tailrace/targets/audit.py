@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..engine.log_rows import KeyLogHeader
 from ..engine.rules import Rules
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..model.change import Relation
 from ..wire.keylog_values import KeyLogField
 
@@ -50,7 +50,7 @@ class Audit:
 
     table: str
     rules: Rules
-    exceptions: Exceptions
+    exceptions: ApplyExceptions
     header: KeyLogHeader
     keylog: LogPart | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
@@ -70,4 +70,4 @@ def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: 
     the bits of the relation's columns in their masks."""
     fields = tuple(KeyLogField(c.name, c.type) for c in relation.columns)
     header = KeyLogHeader("", "", table, after, 0, 0, fields, places, tuple(relation.key), "")
-    return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
+    return Audit(table, Rules(), ApplyExceptions("", ""), header, after=after, plain=True)

@@ -33,7 +33,7 @@ from .audit import Audit
 from .change_batch import ChangeBatch, audit_of
 from .keyless import refuse
 from .merge_result import ApplyOutcome, Conflicts, MergeResult
-from .rendering import Rendering
+from .text_renderer import Rendering
 
 NONE_THERE: Places = np.zeros(1, np.int64)
 """What a table has for changes that look for no row (see `only_adds`)."""
@@ -144,7 +144,7 @@ class BatchAuditor:
         if self._shard is None:
             keep([self.aside()], audit, self.batch.odd, order_key(self.end))
         elif (rows := self.aside()).num_rows:
-            self._kept = audit.exceptions.part(rows, audit.table)
+            self._kept = audit.exceptions.write_file(rows, audit.table)
 
     def aside(self) -> pa.Table:
         """The changes that were flagged and skipped, as rows of exceptions."""
@@ -221,11 +221,11 @@ def keep(rows: Sequence[pa.Table], audit: Audit, tally: Mapping[str, tuple[int, 
     """Writes exceptions of changes up to a change number, and removes those of an attempt that was not
     committed; `tally`: as in `MergeResult`."""
     if audit.rules.keeps:
-        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
+        audit.exceptions.remove_after(audit.table, audit.after, audit.counted)
     found = pa.concat_tables(rows)
     if found.num_rows:
         counts = Conflicts(tally=tally).counted(audit.rules, audit.counted)
-        audit.exceptions.keep_rows(found, audit.table, upto, after=audit.after, counts=counts)
+        audit.exceptions.add_rows(found, audit.table, upto, start=audit.after, counts=counts)
 
 
 def log_without_conflicts(one: ChangeBatch) -> list[lake.AddedFile]:

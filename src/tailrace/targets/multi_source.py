@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TargetPlace:
+class TargetLocation:
     """Where a source table's rows are: the target's name and, when others may feed it too, the columns of its
     key that tell this one's rows, and their texts."""
 

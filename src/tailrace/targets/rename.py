@@ -13,7 +13,7 @@ from ..lake.json_files import sync_folder
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from .postgresql.place import Place
+    from .postgresql.connection import Database
 
 
 class Mover(Protocol):
@@ -76,33 +76,33 @@ class FolderMover:
 class DatabaseMover:
     """A PostgreSQL target: the table and its row of progress, in one transaction."""
 
-    place: Place
+    database: Database
     task: str
 
     def there(self, name: str) -> bool:
         """Whether the database has a relation of that name."""
-        from .postgresql.place import exists, session
+        from .postgresql.connection import exists, open_session
 
-        with session(self.place, self.place.label) as on:
-            return exists(on, self.place.target(name))
+        with open_session(self.database, self.database.label) as session:
+            return exists(session, self.database.target(name))
 
     def same(self, one: str, other: str) -> bool:
         """All tables may be in one schema."""
-        return self.place.target(one) == self.place.target(other)
+        return self.database.target(one) == self.database.target(other)
 
     def move(self, table: str, now: str, to: str) -> None:
         """Alters the table."""
+        from .postgresql.connection import locked_session
         from .postgresql.layout import rename
-        from .postgresql.place import locked
 
-        with locked(self.place, self.task, table) as on, on.transaction():
-            rename(on, self.place, self.task, table, now, to)
+        with locked_session(self.database, self.task, table) as session, session.transaction():
+            rename(session, self.database, self.task, table, now, to)
 
 
 def mover(task: Task) -> Mover:
     """The mover for a task's targets."""
     if not task.target.database:
         return FolderMover(task.target_path)
-    from .postgresql.place import Place
+    from .postgresql.connection import Database
 
-    return DatabaseMover(Place.of(task.target.database), task.name)
+    return DatabaseMover(Database.of(task.target.database), task.name)

@@ -4,7 +4,7 @@ As for `TargetConformance`, subclass it, create a target with `places`, define h
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture
-        def target(self, spark, tmp_path): return MyTarget(..., places=places)
+        def target(self, spark, tmp_path): return MyTarget(..., locations=places)
         def rows(self, spark, target, table): return spark.read....load(...)
         def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 """
@@ -27,7 +27,7 @@ from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
 from ..targets.base import Target
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.parts import Parts
 from .concurrent_step import Wait
 from .images import ID, RELATION, Image, V, merge_images
@@ -43,7 +43,7 @@ MARK = Column("gone", 99, "string", "string", "string")
 """A column that rules add."""
 
 
-def places(table: str) -> TargetPlace:
+def places(table: str) -> TargetLocation:
     """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
     other tables.
 
@@ -51,7 +51,7 @@ def places(table: str) -> TargetPlace:
     (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
-    return TargetPlace("all.item", {"site": schema}) if schema in ("eu", "us") else TargetPlace(table)
+    return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
 
 
 class MappedTargetConformance(TargetHooks):

@@ -23,7 +23,7 @@ from tailrace.store.writer import Store
 
 from .commands import plain, tailrace
 
-NAMED = "LOG lacks records that were not stored yet: "
+NAMED = "LOG has lost records that were not stored yet: "
 
 
 class Losses:

@@ -11,9 +11,9 @@ from ...model.change import Relation
 from ...sources.base import Finding
 from ...sources.postgresql.connect import Session
 from ...state import lifecycle
-from ...targets.postgresql.existing import OTHERWISE, adopts, exists_already, taken_by
-from ...targets.postgresql.place import Place, session
-from ...targets.postgresql.progress import Progress
+from ...targets.postgresql.connection import Database, open_session
+from ...targets.postgresql.existing_tables import OTHERWISE, adopts, exists_already, taken_by
+from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import added_by, rules_of
 from ..mapping.table_map import task_map
 from ..target_places import applied_places
@@ -32,9 +32,9 @@ def adoption_findings(
         return []
     moving = {t for t, one in lifecycle.read(task).items() if one.moving}
     places = applied_places(task, [t for t in tables if t not in moving])
-    place = Place.of(task.target.database)
-    progress = Progress(place, task.name, places.__getitem__)
-    with suppress(ApplyError), session(place, place.label) as mine:
+    database = Database.of(task.target.database)
+    progress = ProgressTable(database, task.name, places.__getitem__)
+    with suppress(ApplyError), open_session(database, database.label) as mine:
         there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
         others, new = list[Finding](), list[str]()
         for table in places:
@@ -46,13 +46,13 @@ def adoption_findings(
                     raise
                 others.append(Finding("error", error.what, table, error.hint or "", table))
         plain = [t for t in new if task_map(task, t).plain]
-        found = [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
+        found = [one for t in plain for one in _of_table(task, mine, database, progress, relation(t))]
         found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
         return others + found
     return []
 
 
-def _is_new(mine: Session, progress: Progress, table: str) -> bool:
+def _is_new(mine: Session, progress: ProgressTable, table: str) -> bool:
     """Whether a table has no target yet; ApplyError if it has another one than the one that is asked for."""
     if progress.read(mine, table) is not None:
         return False
@@ -61,10 +61,10 @@ def _is_new(mine: Session, progress: Progress, table: str) -> bool:
 
 
 def _of_table(
-    task: Task, mine: Session, place: Place, progress: Progress, relation: Relation
+    task: Task, mine: Session, database: Database, progress: ProgressTable, relation: Relation
 ) -> list[Finding]:
     try:
-        adopts(mine, place, progress, relation, added_by(rules_of(task, relation.table)))
+        adopts(mine, database, progress, relation, added_by(rules_of(task, relation.table)))
     except ApplyError as error:
         if not is_of_table(error):
             raise
@@ -72,7 +72,7 @@ def _of_table(
     return []
 
 
-def _of_mapped(mine: Session, progress: Progress, table: str) -> list[Finding]:
+def _of_mapped(mine: Session, progress: ProgressTable, table: str) -> list[Finding]:
     if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
         return []
     return [Finding("error", exists_already(progress.target(table), why), table, OTHERWISE, table)]

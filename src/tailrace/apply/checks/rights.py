@@ -14,7 +14,7 @@ from ...sources.base import Finding
 from ...sources.postgresql.connect import Session, quoted
 from ...sources.postgresql.rights import listed, statements
 from ...targets.postgresql import progress
-from ...targets.postgresql.place import Place
+from ...targets.postgresql.connection import Database
 
 _ROLE = """
 select current_user::text, current_database()::text,
@@ -58,22 +58,22 @@ class _Table:
     writable: bool
 
 
-def rights_findings(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[Finding]:
+def rights_findings(on: Session, database: Database, targets: Sequence[tuple[str, str]]) -> list[Finding]:
     """What the role of a connection may not do; `targets`: schema and name of each. One finding a level."""
-    role, database, creates, temporary = on.execute(_ROLE).fetchone() or ("", "", True, True)
-    to, there = quoted(role), _tables(on, place, targets)
-    lacks = [*_in_schemas(on, place, targets, there, to, creates), *_on_tables(place, there, to)]
+    role, name, creates, temporary = on.execute(_ROLE).fetchone() or ("", "", True, True)
+    to, there = quoted(role), _tables(on, database, targets)
+    lacks = [*_in_schemas(on, database, targets, there, to, creates), *_on_tables(database, there, to)]
     if not temporary:
-        grant = f"GRANT TEMPORARY ON DATABASE {quoted(database)} TO {to}"
-        lacks.append(_Lack("error", "to make temporary tables in", "database", database, grant))
-    grant = f"GRANT CREATE ON DATABASE {quoted(database)} TO {to};"
+        grant = f"GRANT TEMPORARY ON DATABASE {quoted(name)} TO {to}"
+        lacks.append(_Lack("error", "to make temporary tables in", "database", name, grant))
+    grant = f"GRANT CREATE ON DATABASE {quoted(name)} TO {to};"
     instead = f"\n        -- or, so that {to} makes the schemas: {grant}"
     found = []
     for level, said in _SAID.items():
         if mine := [one for one in lacks if one.level == level]:
             cure = statements([one.cure for one in mine])
             cure += instead if any(one.right == _MAKE for one in mine) else ""
-            found.append(Finding(level, said.format(role, _words(mine)), place.label, cure))
+            found.append(Finding(level, said.format(role, _words(mine)), database.label, cure))
     return found
 
 
@@ -86,7 +86,7 @@ def _words(lacks: Sequence[_Lack]) -> str:
 
 def _in_schemas(
     on: Session,
-    place: Place,
+    database: Database,
     targets: Sequence[tuple[str, str]],
     there: Sequence[_Table],
     to: str,
@@ -94,21 +94,21 @@ def _in_schemas(
 ) -> Iterator[_Lack]:
     """What it may not do in the schemas, or make of them."""
     new = {schema for schema, name in targets if (schema, name) not in {(t.schema, t.name) for t in there}}
-    names = sorted({place.control, *(schema for schema, _ in targets)})
+    names = sorted({database.control, *(schema for schema, _ in targets)})
     for name, exists, usable, fillable in on.execute(_SCHEMAS, (names,)):
         if not exists and not creates:
             yield _Lack("error", _MAKE, "schema", name, f"CREATE SCHEMA {quoted(name)} AUTHORIZATION {to}")
         elif exists and not (usable and fillable):
-            at_once = not usable or name in {place.control, *new}
+            at_once = not usable or name in {database.control, *new}
             grant = f"GRANT USAGE, CREATE ON SCHEMA {quoted(name)} TO {to}"
             yield _Lack("error" if at_once else "warning", "to make tables in", "schema", name, grant)
 
 
-def _on_tables(place: Place, there: Sequence[_Table], to: str) -> Iterator[_Lack]:
+def _on_tables(database: Database, there: Sequence[_Table], to: str) -> Iterator[_Lack]:
     """What it may not do with tables that are there."""
     for one in there:
         table, sql = f"{one.schema}.{one.name}", f"{quoted(one.schema)}.{quoted(one.name)}"
-        if one.schema == place.control:
+        if one.schema == database.control:
             if not one.writable:  # several roles may share them
                 grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {sql} TO {to}"
                 yield _Lack("error", "to write", "table", table, grant)
@@ -117,8 +117,8 @@ def _on_tables(place: Place, there: Sequence[_Table], to: str) -> Iterator[_Lack
             yield _Lack("warning" if one.writable else "error", "to own", "table", table, cure)
 
 
-def _tables(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[_Table]:
+def _tables(on: Session, database: Database, targets: Sequence[tuple[str, str]]) -> list[_Table]:
     """Those of the targets and of tailrace's own tables that are there."""
-    own = [(place.control, name) for name in (progress.TABLE, progress.NOTES)]
+    own = [(database.control, name) for name in (progress.TABLE, progress.NOTES)]
     schemas, names = zip(*own, *targets, strict=True)
     return [_Table(*row) for row in on.execute(_TABLES, (list(schemas), list(names)))]

@@ -22,7 +22,7 @@ from ...state import streams
 from ...state.baselines import read_baselines
 from ...state.ledger import APPLIED_APP
 from ...state.progress import Progress
-from ...targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
+from ...targets.postgresql.connection import SCHEMES, UNICODE, Database, answered, holds, open_session
 from ...targets.postgresql.progress import TABLE
 from ..target_places import applied_places
 from .rights import rights_findings
@@ -38,26 +38,28 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     is written to it would be captured again, or the role lacks rights. None for Delta targets."""
     if not task.target.database:
         return []
-    place = Place.of(task.target.database)
+    database = Database.of(task.target.database)
     try:
-        with session(place, place.label) as mine:
+        with open_session(database, database.label) as mine:
             if mine.execute("select pg_is_in_recovery()").fetchone() == (True,):
                 what = "the target's server is a standby: it takes no writes"
-                return [Finding("error", what, place.label, "use the primary's address (`target.database`)")]
-            if feeding := _feeding(task, place, mine, tables):
+                return [
+                    Finding("error", what, database.label, "use the primary's address (`target.database`)")
+                ]
+            if feeding := _feeding(task, database, mine, tables):
                 return feeding  # the targets have to go elsewhere
-            targets = [place.split(at.target) for at in applied_places(task, tables).values()]
-            rights = rights_findings(mine, place, [t for t in targets if t[0]])
-            return [*_encoding(mine, place), *rights]
+            targets = [database.split(at.target) for at in applied_places(task, tables).values()]
+            rights = rights_findings(mine, database, [t for t in targets if t[0]])
+            return [*_encoding(mine, database), *rights]
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
         return [
-            Finding("warning" if waiting else "error", what, error.where or place.label, error.hint or "")
+            Finding("warning" if waiting else "error", what, error.where or database.label, error.hint or "")
         ]
 
 
-def _encoding(on: Session, place: Place) -> Iterator[Finding]:
+def _encoding(on: Session, database: Database) -> Iterator[Finding]:
     """Of a database that lacks characters: only when a batch is written is it known that one has them."""
     (encoding,) = on.execute("show server_encoding").fetchone() or ("",)
     if encoding not in ("UTF8", "SQL_ASCII"):
@@ -65,7 +67,7 @@ def _encoding(on: Session, place: Place) -> Iterator[Finding]:
             "warning",
             f"the target's database has the encoding {encoding}: a batch with a character that this lacks "
             "ends with an error, whatever `data_error` says",
-            place.label,
+            database.label,
             UNICODE,
         )
 
@@ -73,7 +75,7 @@ def _encoding(on: Session, place: Place) -> Iterator[Finding]:
 def waits(task: Task) -> bool:
     """Whether a task waits for a target that does not answer: it has answered this process, or the task has
     written to it. If neither, its address may be wrong."""
-    if answered(Place.of(task.target.database)):
+    if answered(Database.of(task.target.database)):
         return True
     if Progress.read(task.control_path("applied"), APPLIED_APP).number is not None:
         return True
@@ -105,26 +107,26 @@ def refuse_to_drop(task: Task, tables: Sequence[str], *, ask_source: bool = True
 
 
 def _asked(task: Task, tables: Sequence[str], *, ask_source: bool = True) -> list[Finding]:
-    place = Place.of(task.target.database)
-    if not task.target.database or not any(_doubts(task, place, tables)):
+    database = Database.of(task.target.database)
+    if not task.target.database or not any(_doubts(task, database, tables)):
         return []
-    with session(place, place.label) as mine:
-        return _feeding(task, place, mine, tables, ask_source=ask_source)
+    with open_session(database, database.label) as mine:
+        return _feeding(task, database, mine, tables, ask_source=ask_source)
 
 
 def _feeding(
-    task: Task, place: Place, mine: pg_source.Session, tables: Sequence[str], *, ask_source: bool = True
+    task: Task, database: Database, mine: pg_source.Session, tables: Sequence[str], *, ask_source: bool = True
 ) -> list[Finding]:
     """The doubts, if both databases are one."""
-    if not (doubts := list(_doubts(task, place, tables))):
+    if not (doubts := list(_doubts(task, database, tables))):
         return []
     return doubts if (_is_source(task, mine) if ask_source else _was_source(task, mine)) else []
 
 
-def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]:
+def _doubts(task: Task, database: Database, tables: Sequence[str]) -> Iterator[Finding]:
     """Findings that hold if the source's database is the target's, too."""
     for table, at in applied_places(task, tables).items():
-        target = ".".join(place.split(at.target))
+        target = ".".join(database.split(at.target))
         if target == table:
             what = (
                 "source and target are the same table of the same database: its changes would feed themselves"
@@ -136,9 +138,9 @@ def _doubts(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding
                 "feed themselves"
             )
             yield Finding("error", what, table, _ELSE, table)
-    if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
+    if tables and task.source.selects(own := f"{database.control}.{TABLE}"):
         what = f"the task captures {own}, in which it notes its own progress: it would never come to an end"
-        yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
+        yield Finding("error", what, database.label, f"`source: {{exclude: [{database.control}.*]}}`")
 
 
 def _is_source(task: Task, mine: pg_source.Session) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...config.table_settings import TableSettings
 from ...model.change import split
-from ...targets.multi_source import TargetPlace
+from ...targets.multi_source import TargetLocation
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -102,11 +102,11 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
     return {column: known.get(value, value) for column, value in given.items()}
 
 
-def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetPlace:
+def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetLocation:
     """Where a table's rows are; with a constant in the key others may be there, too. `named`: the names of
     targets that are called otherwise (`TableStates.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
     TargetPlace(target='all.t', partition={'site': 'us'})
     """
-    return TargetPlace((named or {}).get(one.source, one.target), one.partition)
+    return TargetLocation((named or {}).get(one.source, one.target), one.partition)

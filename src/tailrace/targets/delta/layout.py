@@ -9,8 +9,9 @@ the log, which an overwrite continues.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,13 +28,12 @@ from ...model.change import Column, Relation
 from ...model.quoting import quoted
 from ...model.types import arrow_type, plain_schema, schema_of, spark_type
 from ..base import Demands
+from ..layout_changes import refuse_new_key, refuse_retype
 from ..multi_source import beside_others, refuse_less
-from ..retype import refuse_new_key, refuse_retype
 from ..rule_columns import RULE, rule_column
-from . import distributed
-from .layout_mark import has_mark, mark
+from . import spark_io
 from .reshape import parts
-from .size import INVARIANT, actions, refuse
+from .table_info import INVARIANT, actions, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,8 @@ _ADDED = "tailrace.addedBy"
 """Metadata of columns that rules have added: `RULE`."""
 _CHECK = "delta.constraints."
 _GENERATED = "delta.generationExpression"
+_MARK = "tailrace.layout"
+_LOOK_BACK = 50
 
 _TO_TEXT = frozenset({"boolean", "smallint", "int", "bigint", "date", "timestamp_ntz", "timestamp", "binary"})
 """Types whose values are written as text in PostgreSQL's own words; decimals, too."""
@@ -228,7 +230,7 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     """The same by Spark, which knows deletion vectors; it writes its log checkpoints by itself."""
     guards.check()
     sizes = actions(DeltaTable(path))["size_bytes"].to_pylist()
-    mine = distributed.merge_session(spark)
+    mine = spark_io.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         mine.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
     if DeltaTable(path).metadata().configuration.get(DURATION) == lake.PROPERTIES[DURATION]:
@@ -257,3 +259,29 @@ def demands(table: DeltaTable) -> Demands:
         if made := one.metadata.get(_GENERATED):
             checks[f"of {one.name}"] = f"{quoted(one.name)} <=> ({made})"
     return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
+
+
+def mark(relation: Relation) -> dict[str, str]:
+    """Commit info for a layout.
+
+    >>> one = Relation(1, "s", "t", "d", ())
+    >>> mark(one) == mark(Relation(2, "s", "t", "d", ())), list(mark(one))
+    (True, ['tailrace.layout'])
+    """
+    words = json.dumps([[c.attnum, c.name, c.type] for c in relation.columns])
+    return {_MARK: hashlib.sha256(words.encode()).hexdigest()[:16]}
+
+
+def is_marked(info: Mapping[str, object]) -> bool:
+    """Whether a commit, by its info, gives the whole target a layout.
+
+    >>> is_marked(mark(Relation(1, "s", "t", "d", ()))), is_marked({"operation": "WRITE"})
+    (True, False)
+    """
+    return _MARK in info
+
+
+def has_mark(table: DeltaTable, relation: Relation) -> bool:
+    """Whether the newest mark of a target is that of a layout."""
+    marks = [h[_MARK] for h in table.history(_LOOK_BACK) if is_marked(h)]
+    return bool(marks) and marks[0] == mark(relation)[_MARK]

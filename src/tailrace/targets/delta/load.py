@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from ...engine.columns import typed
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.change import Relation
 from ...model.types import schema_of
-from ..parts import Parts
-from .layout import create
-from .layout_mark import mark
-from .local import PartTask, write_parts
+from ..merge_result import ApplyOutcome
+from ..parts import Parts, result, run
+from .layout import create, mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class PartTask:
+    """Writes the rows of one task to a parquet part of a table's folder; the driver commits it."""
+
+    path: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part, inserted = lake.Part(self.path, self.schema), 0
+        for batch in batches:
+            inserted += batch.num_rows
+            part.write(typed(batch, self.schema))
+        added = part.close()
+        yield result(inserted=inserted, file=added.to_json() if added else None)
+
+
+def write_parts(rows: DataFrame | Parts, task: PartTask) -> tuple[list[lake.AddedFile], ApplyOutcome]:
+    """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
+    found = run(rows, task)
+    outcome = ApplyOutcome(sum(r["inserted"] for r in found))
+    return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], outcome
 
 
 def load(path: str, app: str, relation: Relation, rows: DataFrame | Parts, after: int) -> int:

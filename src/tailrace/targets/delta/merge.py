@@ -17,9 +17,8 @@ from ..audit import LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
 from ..plans import Limits, is_local
-from . import distributed
-from .merge_task import MergeTask
-from .size import actions, is_plain, size_of
+from .table_info import actions, is_plain, open_at, size_of
+from .task_local_merge import MergeTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +64,7 @@ class ManyTask:
         if not lake.exists(one.target):
             return None
         if one.log_only:
-            return self._by(one.located(), distributed.as_of(one.target, one.app_id, one.range.lower))
+            return self._by(one.located(), open_at(one.target, one.app_id, one.range.lower))
         with lake.opened(one.target) as table:
             return self._by(one.located(), table)
 

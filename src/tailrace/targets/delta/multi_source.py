@@ -24,11 +24,11 @@ from ..change_batch import ChangeBatch
 from ..images import col
 from ..multi_source import refuse_columns
 from ..parts import Parts
-from . import distributed
+from . import spark_io
+from .commit import exchange, info
 from .layout import create
-from .local import PartTask, info, write_parts
-from .rewrite import exchange
-from .size import actions, is_plain
+from .load import PartTask, write_parts
+from .table_info import actions, is_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -152,7 +152,7 @@ def _load_by_spark(
         cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in kinds.items()]
         whole = rows.select(*cells)
         try:
-            distributed.write(whole, path, now.version(), "overwrite", replaceWhere=where)
+            spark_io.write(whole, path, now.version(), "overwrite", replaceWhere=where)
         except ConcurrentCommitError:
             return None
         return True

@@ -21,10 +21,10 @@ from ...lake.filestats import width
 from ...model.change import Column, Relation
 from ...model.types import arrow_type, schema_of
 from ...wire.pgoutput_write import text_of
-from ..backfill import value_of
+from ..layout_changes import value_of
 from ..parts import result, run
-from .distributed import has_vectors, rows_of
-from .size import rows_in
+from .spark_io import rows_of
+from .table_info import has_vectors, rows_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,6 @@ progress in one commit on exactly the version that was read; if anybody wrote me
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 
 from ...config.machine import cores
 from ...engine.keys import Places, nth
@@ -27,12 +25,12 @@ from ...engine.source import Source
 from ...errors import ConcurrentCommitError
 from ...execution import InlineExecutor, thread_pool
 from ...lake import delta as lake
-from ...lake import guards, written
 from ...lake.failpoints import reach
 from ...model.positions import order_key
 from ..merge_result import ApplyOutcome
-from .files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
-from .size import actions
+from .commit import exchange
+from .table_info import actions
+from .target_files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -222,37 +220,6 @@ class Rewrite:
 def rows_of(files: Sequence[dict[str, Any]]) -> int:
     """The number of rows of files, as far as their statistics say."""
     return sum(f["num_records"] or 0 for f in files)
-
-
-def exchange(
-    table: DeltaTable,
-    gone: list[dict[str, Any]],
-    parts: list[lake.AddedFile],
-    app_id: str,
-    upto: int,
-    info: dict[str, str],
-) -> None:
-    """Commits on exactly the version that is open: files out (add actions, flattened), parts in, progress.
-
-    Raises:
-        CommitFailedError: somebody else committed since.
-    """
-    now = int(time.time() * 1000)
-    reach("delta.local")
-    guards.check()
-    table.create_write_transaction(
-        [
-            *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in gone],
-            *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
-        ],
-        mode="append",
-        schema=table.schema(),
-        commit_properties=CommitProperties(
-            custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
-        ),
-        post_commithook_properties=lake.after_commit(table),
-    )
-    written.add(table.table_uri, [p.size for p in parts])
 
 
 def merge(

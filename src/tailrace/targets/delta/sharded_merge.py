@@ -39,12 +39,12 @@ from ..key_split import LinkTask, Split, SplitTask, links
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
-from . import distributed, spark_merge
+from . import spark_merge
+from .commit import append, exchange, info
 from .layout import takes_parts
-from .local import append, info
-from .rewrite import TargetVersion, exchange
+from .rewrite import TargetVersion
 from .shard_task import NUMBER, Shard, ShardResult, ShardTask
-from .size import is_plain, size_of
+from .table_info import is_plain, open_at, size_of, version_at
 from .write_task import WriteTask, pieces
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ class Shards:
     def _merged(self, one: ChangeBatch) -> MergeResult:
         if not lake.exists(one.target):
             raise gone(one.table)
-        table = (
-            distributed.as_of(one.target, one.app_id, one.range.lower)
-            if one.log_only
-            else DeltaTable(one.target)
-        )
+        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else DeltaTable(one.target)
         reached = order_key(lake.reached(table, one.app_id))
         if not one.log_only and one.audit is None and reached >= one.range.end:
             return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
@@ -112,7 +108,7 @@ class Shards:
             # The key log lacks changes that the table has.
             upto, audit = min(reached, one.range.end), replace(one.audit, log_only=True)
             done = self._merged(replace(one.between(one.range.start, upto), log_only=True, audit=audit))
-            version = distributed.version_of(one.target, one.app_id, upto)
+            version = version_at(one.target, one.app_id, upto)
             return replace(done, outcome=replace(done.outcome, version=version))
         with scratch(one.target) as folder:
             rest = one.located()
@@ -253,10 +249,12 @@ class ShardedMerge:
         """Commits the exceptions."""
         if audit.plain or not audit.rules.keeps:
             return
-        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
+        audit.exceptions.remove_after(audit.table, audit.after, audit.counted)
         if files := [one.kept for one in results if one.kept is not None]:
             counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
-            audit.exceptions.keep(files, audit.table, order_key(done.end), after=audit.after, counts=counts)
+            audit.exceptions.add_files(
+                files, audit.table, order_key(done.end), start=audit.after, counts=counts
+            )
 
     def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
         """Deletes the parts of a decision that is made again."""

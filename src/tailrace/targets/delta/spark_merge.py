@@ -27,9 +27,10 @@ from ..multi_source import own_rows
 from ..plans import Folded, awkward
 from ..scratch import ScratchFile, WriteRows
 from ..spark_fold import BROADCAST, copies, repeated
-from . import distributed
+from . import spark_io
 from .layout import refuse_copies
 from .rewrite import TargetVersion
+from .table_info import has_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,7 @@ def target_rows(
     marks = {one.audit.rules.soft_column} if one.audit and one.audit.rules.mode == "soft_delete" else set()
     names = [c for c in relation.columns if whole or c.key or c.name in marks]
     there = shaped(
-        own_rows(distributed.rows_of(spark, one.target, table), one.partition), relation.with_columns(names)
+        own_rows(spark_io.rows_of(spark, one.target, table), one.partition), relation.with_columns(names)
     )
     found: list[ScratchFile | None] = []
     if changes:
@@ -138,7 +139,7 @@ class SparkMerge:
             rows, (OP, KEPT) if self.partial else (OP,), keys=rows.select(*map(col, relation.key))
         )
         version, pruned = self._marked(), len(self.table.file_uris()) >= PRUNED_FILES
-        distributed.merge(
+        spark_io.merge(
             self.merge_session(one.table), folded, one.target, version, relation, one.app_id, self.upto,
             pruned=pruned,
         )  # fmt: skip
@@ -148,7 +149,7 @@ class SparkMerge:
         """Returns the resulting images: one row per key."""
         relation = self._relation
         if not self.files:
-            rows = distributed.rows_of(self.spark, self.one.target, self.table).limit(0)
+            rows = spark_io.rows_of(self.spark, self.one.target, self.table).limit(0)
             return shaped(rows, relation).selectExpr(f"'' AS {OP}", f"CAST(NULL AS STRING) AS {KEPT}", "*")
         return _read(self.spark, self.files).select(OP, KEPT, *[col(c.name) for c in relation.columns])
 
@@ -157,7 +158,7 @@ class SparkMerge:
         from pyspark.sql import functions as F
 
         key = list(self._relation.key)
-        own = own_rows(distributed.rows_of(self.spark, self.one.target, self.table), self.one.partition)
+        own = own_rows(spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition)
         rows = rows.where(col(OP) != DELETE)
         gone = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
         gone = gone.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
@@ -166,9 +167,9 @@ class SparkMerge:
     def _marked(self) -> int:
         """The version that a MERGE changes, which may have deletion vectors."""
         path, before = self.one.target, self.table.version()
-        if not self.marks or distributed.has_vectors(self.table) or awkward(self._relation):
+        if not self.marks or has_vectors(self.table) or awkward(self._relation):
             return before
-        distributed.enable_vectors(self.spark, path, before)
+        spark_io.enable_vectors(self.spark, path, before)
         now = DeltaTable(path)
         if now.version() != before + 1 or now.history(1)[0].get("operation") not in _SAME_ROWS:
             raise ConcurrentCommitError.at(path, before, now.version())
@@ -180,9 +181,9 @@ class SparkMerge:
 
         names = [c.name for c in self._relation.columns]
         rows = self._rows()
-        there = None if self.emptied else distributed.rows_of(self.spark, self.one.target, self.table)
+        there = None if self.emptied else spark_io.rows_of(self.spark, self.one.target, self.table)
         if self.emptied and self.one.partition:
-            every = distributed.rows_of(self.spark, self.one.target, self.table)
+            every = spark_io.rows_of(self.spark, self.one.target, self.table)
             there = every.exceptAll(own_rows(every, self.one.partition))
         one, none = (F.lit(n).cast("bigint") for n in (1, 0))
         goes = F.when(col(OP) == DELETE, one).otherwise(none)
@@ -196,4 +197,4 @@ class SparkMerge:
 
     def _write(self, rows: DataFrame, mode: str) -> None:
         progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.upto)}
-        distributed.write(rows, self.one.target, self.table.version(), mode, **progress)
+        spark_io.write(rows, self.one.target, self.table.version(), mode, **progress)

@@ -22,20 +22,22 @@ from ..capabilities import Capabilities
 from ..change_batch import ChangeBatch
 from ..images import shaped
 from ..merge_result import MergeResult
-from ..multi_source import TargetPlace, as_there, own_rows
+from ..multi_source import TargetLocation, as_there, own_rows
 from ..parts import Parts
 from ..plans import Limits
-from . import distributed
 from . import layout as delta_layout
+from . import spark_io
 from .load import load
-from .local import LEAST_MEMORY
 from .merge import ManyTask, merge
 from .multi_source import load_part, rounds
 from .sharded_merge import Shards
-from .size import is_plain, refuse
+from .table_info import has_vectors, is_plain, refuse, version_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+LEAST_MEMORY = 64 << 20
+"""With less memory, a task could merge hardly any batch."""
 
 
 class DeltaTarget:
@@ -64,9 +66,9 @@ class DeltaTarget:
         merge_memory_bytes: int | None = 1 << 30,
         rewrite_share: int = Limits.rewrite_share,
         rewrite_bytes: int = Limits.rewrite_bytes,
-        places: Callable[[str], TargetPlace] | None = None,
+        locations: Callable[[str], TargetLocation] | None = None,
     ) -> None:
-        self._places, self._known = places or TargetPlace, dict[str, TargetPlace]()
+        self._locations, self._known = locations or TargetLocation, dict[str, TargetLocation]()
         self._spark, self._root, self._app = spark, root.rstrip("/"), app_id
         self._limits = Limits(local_limit_bytes, rewrite_share, rewrite_bytes)
         self._memory = None if merge_memory_bytes is None else max(merge_memory_bytes, LEAST_MEMORY)
@@ -78,21 +80,21 @@ class DeltaTarget:
         """Versions, jobs of many tables."""
         return Capabilities(versions=True, memory_bytes=self._memory)
 
-    def place(self, table: str) -> TargetPlace:
+    def location(self, table: str) -> TargetLocation:
         """Where a table's rows are."""
-        now = self._places(table)
+        now = self._locations(table)
         if self._known.setdefault(table, now) != now:
             self._known[table] = now
-            distributed.forget(self._spark)  # at its path another table was, perhaps
+            spark_io.forget(self._spark)  # at its path another table was, perhaps
         return now
 
     def path(self, table: str) -> str:
         """The Delta table's path."""
-        return f"{self._root}/{lake.file_name(self.place(table).target)}"
+        return f"{self._root}/{lake.file_name(self.location(table).target)}"
 
     def app(self, table: str) -> str:
         """Under which name the table's progress stands in the commits."""
-        return self.place(table).app(table, self._app)
+        return self.location(table).app(table, self._app)
 
     def exists(self, table: str) -> bool:
         """Whether the target has that table."""
@@ -109,7 +111,7 @@ class DeltaTarget:
 
     def rule_columns(self, table: str) -> set[str]:
         """Those of its columns that rules have added; none where they may be those of another source."""
-        if self.place(table).partition:
+        if self.location(table).partition:
             return set()
         with lake.opened(self.path(table)) as now:
             return delta_layout.rule_columns(now)
@@ -117,8 +119,8 @@ class DeltaTarget:
     def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         path = self.path(relation.table)
-        rows = distributed.rows_of(self._spark, path, DeltaTable(path))
-        return shaped(own_rows(rows, self.place(relation.table).partition), relation)
+        rows = spark_io.rows_of(self._spark, path, DeltaTable(path))
+        return shaped(own_rows(rows, self.location(relation.table).partition), relation)
 
     def demands(self, table: str) -> Demands:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
@@ -135,13 +137,13 @@ class DeltaTarget:
         if lake.exists(path):
             refuse(DeltaTable(path), path)
         with self._locks[path]:
-            if own := self.place(relation.table).partition:
+            if own := self.location(relation.table).partition:
                 return load_part(path, app, relation, rows, after, own, rule_columns)
             return load(path, app, relation, rows, after)
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; makes the table when it does not exist."""
-        path, shared = self.path(table), bool(self.place(table).partition)
+        path, shared = self.path(table), bool(self.location(table).partition)
         with self._locks[path]:
             if self.exists(table):
                 delta_layout.refuse_layout(path, before, after, shared=shared)
@@ -155,7 +157,7 @@ class DeltaTarget:
             return
         with self._locks[path]:
             delta = DeltaTable(path)
-            if distributed.has_vectors(delta):
+            if has_vectors(delta):
                 delta_layout.maintain_distributed(self._spark, path, small_files, past.until_s)
             else:
                 lake.compact(path, small_files)
@@ -167,25 +169,25 @@ class DeltaTarget:
         delta = DeltaTable(path)
         if order_key(lake.reached(delta, app)) == number:
             return int(delta.version())
-        return distributed.version_of(path, app, number)
+        return version_at(path, app, number)
 
     def loads_parts(self, table: str) -> bool:
         """Whether it is loaded without the JVM: the part of a source only if its files may be exchanged."""
-        own, path = self.place(table).partition, self.path(table)
+        own, path = self.location(table).partition, self.path(table)
         return not own or not lake.exists(path) or is_plain(DeltaTable(path))
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         """Merges batches, tables side by side; batches of one target one after the other."""
         mine = [self._of_target(batch) for batch in batches]
         found: dict[int, MergeResult | TailraceError] = {}
-        for places in rounds(mine):
-            found |= zip(places, self._merged([mine[place] for place in places]), strict=True)
+        for locations in rounds(mine):
+            found |= zip(locations, self._merged([mine[place] for place in locations]), strict=True)
         return [found[place] for place in range(len(mine))]
 
     def _of_target(self, batch: ChangeBatch) -> ChangeBatch:
         """The batch with what the target knows of it: its progress, and of a target that others feed, too,
         the rows that are its own, and the types that others gave its columns."""
-        made = replace(batch, app_id=self.app(batch.table), partition=self.place(batch.table).partition)
+        made = replace(batch, app_id=self.app(batch.table), partition=self.location(batch.table).partition)
         if not made.partition or not self.exists(batch.table):
             return made
         have = self.columns(batch.table)
@@ -204,5 +206,5 @@ class DeltaTarget:
         known = self._merge_sessions.get(table)
         # After a lost session there is another context.
         if known is None or known.sparkContext is not self._spark.sparkContext:
-            self._merge_sessions[table] = known = distributed.merge_session(self._spark)
+            self._merge_sessions[table] = known = spark_io.merge_session(self._spark)
         return known

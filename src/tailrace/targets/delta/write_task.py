@@ -16,9 +16,9 @@ from ...engine.source import Source
 from ...lake import delta as lake
 from ...model.change import DELETE
 from ..scratch import ScratchFile
-from .files import BATCH, PART, TargetFiles, TargetPiece, beside, edges, pieces_of
 from .rewrite import TargetVersion
 from .shard_task import ROW, ShardResult
+from .target_files import BATCH, PART, TargetFiles, TargetPiece, beside, edges, pieces_of
 
 
 @dataclass(frozen=True)

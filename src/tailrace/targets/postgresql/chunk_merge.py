@@ -19,12 +19,12 @@ from ...model.change import BEFORE, DELETE, Column, Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..audit import Audit
 from ..auditor import NONE_THERE, BatchAuditor
-from .chunks import Chunk
-from .multi_source import count_own, empty
-from .place import is_refusal
-from .progress import Progress
-from .staged import NUMBER, Staged, Staging
-from .statements import Statements
+from .chunks import ChangeChunk
+from .connection import is_refusal
+from .multi_source import count_partition, empty_partition
+from .progress import ProgressTable
+from .staging import NUMBER, CopySession, StagingTable
+from .statements import MergeStatements
 from .types import TargetTypes, varied
 from .values import batch, cells, cleaned, unheld
 
@@ -33,7 +33,7 @@ _NUMBER = Column(NUMBER, 0, "bigint", "int8", "bigint")
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowCounts:
     """Rows of the target that were inserted, updated and deleted, net of the chunk; the plan."""
 
     inserted: int
@@ -54,13 +54,13 @@ class ChunkMerge:
         chunk: the changes.
     """
 
-    on: Session
-    progress: Progress
+    session: Session
+    progress: ProgressTable
     relation: Relation
     audit: Audit
-    chunk: Chunk
+    chunk: ChangeChunk
     source: Source = field(init=False)
-    there: Places = field(init=False)
+    living: Places = field(init=False)
     """Of each key's number how many living rows the target has."""
     present: npt.NDArray[np.bool_] = field(init=False)
     """Of each key's number whether the target has a row, living or marked as deleted."""
@@ -68,7 +68,7 @@ class ChunkMerge:
     def __post_init__(self) -> None:
         self.source = self.chunk.source
         many = len(self.source.last)
-        self.there, self.present = np.zeros(many, np.int64), np.zeros(many, np.bool_)
+        self.living, self.present = np.zeros(many, np.int64), np.zeros(many, np.bool_)
         self._refused_keys: dict[int, str] = {}
 
     @property
@@ -77,13 +77,13 @@ class ChunkMerge:
         return self.progress.target(self.relation.table)
 
     @property
-    def staging(self) -> Staging:
+    def staging(self) -> CopySession:
         """Sends rows to the database."""
-        return Staging(self.on, self.relation.table)
+        return CopySession(self.session, self.relation.table)
 
     @cached_property
     def _types(self) -> TargetTypes:
-        return TargetTypes.of(self.on, self.target, self.relation.columns)
+        return TargetTypes.of(self.session, self.target, self.relation.columns)
 
     def auditor(self) -> BatchAuditor:
         """A new auditor of the changes, which knows those whose values the target cannot hold."""
@@ -100,11 +100,11 @@ class ChunkMerge:
     def look(self, auditor: BatchAuditor) -> bool:
         """Reads what the target has under the keys of the changes; returns whether the database refuses some
         of these keys, or holds some to be equal."""
-        if not (self.chunk.adds or auditor.blind or not len(self.there)):
+        if not (self.chunk.adds or auditor.blind or not len(self.living)):
             if self.source.key:
                 self._look_at_castable_keys()
             else:
-                self.there = self._copies()
+                self.living = self._copies()
         return self.source is not self.chunk.source or bool(self._refused_keys)
 
     def _look_at_castable_keys(self) -> None:
@@ -112,12 +112,12 @@ class ChunkMerge:
             self._look_at_keys()
             return
         try:
-            with self.on.transaction():
+            with self.session.transaction():
                 self._look_at_keys()
         except psycopg.Error as error:  # a text is no value of the key's type
             if not is_refusal(error):
                 raise
-            self._find_refused(np.arange(len(self.there)))
+            self._find_refused(np.arange(len(self.living)))
             self._look_at_keys()
 
     def _look_at_keys(self) -> None:
@@ -127,14 +127,14 @@ class ChunkMerge:
         query = f"SELECT s.{quoted(NUMBER)}, {mark} FROM {both}"
         found = self.staging.numbers(query, "number", "living")
         numbers = found["number"].astype(np.int64)
-        self.there[numbers], self.present[numbers] = found["living"], True
+        self.living[numbers], self.present[numbers] = found["living"], True
 
     def _find_refused(self, numbers: Places) -> None:
         """Finds the keys that the database refuses, among those with these numbers."""
         try:
-            with self.on.transaction():
+            with self.session.transaction():
                 self._stage(numbers)
-                self.on.execute(f"SELECT count(k) FROM {self._keys.source('k')}".encode())
+                self.session.execute(f"SELECT count(k) FROM {self._keys.source('k')}".encode())
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
@@ -144,15 +144,17 @@ class ChunkMerge:
             for half in np.array_split(numbers, 2):
                 self._find_refused(half)
 
-    def at_once(self, auditor: BatchAuditor) -> Counts:
+    def at_once(self, auditor: BatchAuditor) -> RowCounts:
         """Decides the changes, and writes what results of them."""
         if self.chunk.adds:
             made, decided = self.source, auditor.judge(NONE_THERE)
         else:
-            made = auditor.decide(self.source, self.there, self._rows_of)
+            made = auditor.decide(self.source, self.living, self._rows_of)
             decided = auditor.batch
         auditor.log(self.chunk.pool)
-        emptied = empty(self.on, self.progress, self.relation.table) if self._empties(decided) else 0
+        emptied = (
+            empty_partition(self.session, self.progress, self.relation.table) if self._empties(decided) else 0
+        )
         if self.chunk.adds:
             self._append(made.rows.filter(pa.array(decided.decided.effective)))
         elif made.net is not None:
@@ -161,24 +163,24 @@ class ChunkMerge:
             self._write(made, emptied=self._empties(decided))
         return self.counts(decided, emptied)
 
-    def counts(self, decided: Batch, emptied: int) -> Counts:
+    def counts(self, decided: Batch, emptied: int) -> RowCounts:
         """The numbers of rows, net: a key that is inserted and deleted counts nowhere."""
         if self.chunk.adds:
-            return Counts(int(decided.decided.effective.sum()), 0, 0, "append")
+            return RowCounts(int(decided.decided.effective.sum()), 0, 0, "append")
         plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "bag"
         if not self.source.key:
             take, add = split(decided.net(self.source))
-            return Counts(int(add.sum()), 0, emptied + int(take.sum()), plan)
+            return RowCounts(int(add.sum()), 0, emptied + int(take.sum()), plan)
         last = decided.last(self.source)
         written, stays = last >= 0, self.source.mark is not None
         goes = np.isin(decided.events.oper[last], [DELETE, BEFORE]) & (not stays)
         present = self.present & (not self._empties(decided))
         inserted, updated = (int((written & ~goes & found).sum()) for found in (~present, present))
-        return Counts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
+        return RowCounts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
 
     def own_rows(self) -> int:
         """The number of the source's rows that the target has."""
-        return count_own(self.on, self.progress, self.relation.table)
+        return count_partition(self.session, self.progress, self.relation.table)
 
     def _empties(self, decided: Batch) -> bool:
         return bool(decided.truncates) and not self.audit.archives
@@ -188,7 +190,7 @@ class ChunkMerge:
         """Of each change row why no database holds its values; None if it holds all."""
         return unheld(self.source.rows, self.relation)
 
-    def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> Staged:
+    def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> StagingTable:
         """Sends rows to a temporary table."""
         return self.staging.stage(name, extra, self._data(rows), self.relation.columns, self._types.casts)
 
@@ -200,7 +202,7 @@ class ChunkMerge:
     def _stage_keys(self) -> None:
         """Sends the keys with their numbers. Keys that the database holds to be equal though their texts
         differ, as 1.0 and 1.00, become one key: one row counts."""
-        self._stage(np.setdiff1d(np.arange(len(self.there)), list(self._refused_keys)))
+        self._stage(np.setdiff1d(np.arange(len(self.living)), list(self._refused_keys)))
         if not varied(self._key_casts):
             return
         names = ", ".join(f"c{i}" for i in range(len(self._key)))
@@ -211,7 +213,7 @@ class ChunkMerge:
             "n", "first",
         )  # fmt: skip
         if len(equal):
-            first = np.arange(len(self.there))
+            first = np.arange(len(self.living))
             first[equal["n"].astype(np.int64)] = equal["first"]
             self.source = self.source.joined(first)
 
@@ -251,7 +253,7 @@ class ChunkMerge:
         for name in made.key:
             column = pc.if_else(pa.array(gone), one(keys[name]), one(rows[name]))
             rows = rows.set_column(rows.schema.names.index(name), name, column)
-        to = Statements(self.on, self.target, self.relation, self.stage(_ROWS, extra, rows))
+        to = MergeStatements(self.session, self.target, self.relation, self.stage(_ROWS, extra, rows))
         # Deletes first: a unique value may pass from an old row to a new one.
         if gone.any():
             to.delete()
@@ -261,7 +263,7 @@ class ChunkMerge:
 
     def _append(self, rows: pa.Table) -> None:
         if not self._types.exact:
-            Statements(self.on, self.target, self.relation, self.stage(_ROWS, {}, rows)).append()
+            MergeStatements(self.session, self.target, self.relation, self.stage(_ROWS, {}, rows)).append()
             return
         names = ", ".join(quoted(c.name) for c in self.relation.columns)
         self.staging.copy(f"{self.target} ({names})", self._data(rows))
@@ -271,7 +273,10 @@ class ChunkMerge:
         last = self.source.last
         extra = {NUMBER: pa.array(np.arange(len(last)))}
         staged = self.stage("tailrace_named", extra, self.source.rows.take(pa.array(last)))
-        same, number = Statements(self.on, self.target, self.relation, staged).same_row, f"s.{quoted(NUMBER)}"
+        same, number = (
+            MergeStatements(self.session, self.target, self.relation, staged).same_row,
+            f"s.{quoted(NUMBER)}",
+        )
         query = f"SELECT {number}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
         rows, found = self.staging.numbers(query, "number", "copies"), np.zeros(len(last), np.int64)
         found[rows["number"].astype(np.int64)] = rows["copies"]
@@ -285,7 +290,7 @@ class ChunkMerge:
         take, add = split(net[changed])
         rows = self.source.rows.take(pa.array(self.source.last[changed]))
         staged = self.stage(_ROWS, {TAKE: pa.array(take), ADD: pa.array(add)}, rows)
-        to = Statements(self.on, self.target, self.relation, staged)
+        to = MergeStatements(self.session, self.target, self.relation, staged)
         to.take_copies()
         to.add_copies()
 

@@ -21,11 +21,11 @@ from ...model.sequence import number_of
 from ...model.types import schema_of
 from ..audit import Audit
 from ..auditor import held, only_adds, source_of, wanted
-from ..rendering import Rendering
+from ..text_renderer import Rendering
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ChangeChunk:
     """Changes that are merged together.
 
     Attributes:
@@ -49,7 +49,7 @@ class OrderError(TailraceError):
     """Changes of a later chunk belong to an earlier one."""
 
 
-class Chunks:
+class ChunkReader:
     """Cuts the change rows of a batch.
 
     Args:
@@ -77,7 +77,7 @@ class Chunks:
         """Whether a chunk follows."""
 
     @contextmanager
-    def next(self) -> Iterator[Chunk]:
+    def next(self) -> Iterator[ChangeChunk]:
         """Reads the next chunk; its texts are rendered until the block ends.
 
         Raises:
@@ -93,7 +93,7 @@ class Chunks:
             source = only_adds(rows, self._key, self._schema, self._audit)
             adds = source is not None
             source = source or source_of(rows, self._key, self._schema, self._audit.rules)
-            yield Chunk(source, adds, texts.parts, pool, upto, not self.more)
+            yield ChangeChunk(source, adds, texts.parts, pool, upto, not self.more)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         size, left, self._left = 0, self._left, None

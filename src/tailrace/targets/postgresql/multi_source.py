@@ -8,10 +8,10 @@ from ...errors import BaselineNeededError
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session
 from ..multi_source import refuse_columns
-from .progress import Other, Progress
+from .progress import OtherSource, ProgressTable
 
 
-def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
+def columns(layout: Relation | None, others: Sequence[OtherSource]) -> dict[str, str]:
     """Names and Spark SQL types of the columns that a target has by what its sources have made of it.
 
     >>> from tailrace.model.change import Column
@@ -25,15 +25,18 @@ def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
 
 
 def refuse(
-    progress: Progress, wanted: Relation, others: Sequence[Other], rule_columns: Mapping[str, str] = {}
+    progress: ProgressTable,
+    wanted: Relation,
+    others: Sequence[OtherSource],
+    rule_columns: Mapping[str, str] = {},
 ) -> None:
     """Raises BaselineNeededError when a source that comes to others makes other columns than they, or has no
     constants that tell its rows; `rule_columns`: columns that rules may have added."""
-    own, target = progress.own(wanted.table), progress.target(wanted.table)
+    own, target = progress.partition(wanted.table), progress.target(wanted.table)
     for other in others:
-        if other.own == own or set(other.own) != set(own):
+        if other.partition == own or set(other.partition) != set(own):
             raise BaselineNeededError(
-                f"{other.name} feeds {target}, too, and nothing tells its rows ({dict(other.own)}) from "
+                f"{other.name} feeds {target}, too, and nothing tells its rows ({dict(other.partition)}) from "
                 f"those of {wanted.table} ({dict(own)})",
                 where=wanted.table,
                 hint="give each source constants of its own in the same columns of the key (`tables`), or "
@@ -45,7 +48,7 @@ def refuse(
     refuse_columns(wanted.table, target, columns(None, others), want, rule_columns)
 
 
-def as_there(have: Relation, want: Relation, others: Sequence[Other]) -> Relation:
+def as_there(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
     """The layout `have` with those columns of `want` that other sources have brought to the target."""
     known = {c.attnum for c in have.columns}
     brought = columns(None, others)
@@ -53,30 +56,30 @@ def as_there(have: Relation, want: Relation, others: Sequence[Other]) -> Relatio
     return have.with_columns([*have.columns, *more])
 
 
-def delete_own(session: Session, progress: Progress, table: str) -> None:
+def delete_partition(session: Session, progress: ProgressTable, table: str) -> None:
     """Deletes a source's rows."""
-    where = progress.own_rows(table)
+    where = progress.partition_condition(table)
     session.execute(f"DELETE FROM {progress.target(table)} WHERE {where}".encode())
 
 
-def emptying(progress: Progress, table: str) -> str:
+def empty_statement(progress: ProgressTable, table: str) -> str:
     """The statement that empties a target of a source's rows, as a truncate at the source did."""
-    if progress.own(table):
-        return f"DELETE FROM {progress.target(table)} WHERE {progress.own_rows(table)}"
+    if progress.partition(table):
+        return f"DELETE FROM {progress.target(table)} WHERE {progress.partition_condition(table)}"
     # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table. A DELETE
     # of every row would honour that snapshot, and leave all rows for vacuum.
     return f"TRUNCATE {progress.target(table)}"
 
 
-def count_own(session: Session, progress: Progress, table: str) -> int:
+def count_partition(session: Session, progress: ProgressTable, table: str) -> int:
     """The number of a source's rows in its target."""
-    where = progress.own_rows(table)
+    where = progress.partition_condition(table)
     row = session.execute(f"SELECT count(*) FROM {progress.target(table)} WHERE {where}".encode()).fetchone()
     return int(row[0]) if row else 0
 
 
-def empty(session: Session, progress: Progress, table: str) -> int:
+def empty_partition(session: Session, progress: ProgressTable, table: str) -> int:
     """Empties a target of a source's rows; returns their number."""
-    found = count_own(session, progress, table)
-    session.execute(emptying(progress, table).encode())
+    found = count_partition(session, progress, table)
+    session.execute(empty_statement(progress, table).encode())
     return found

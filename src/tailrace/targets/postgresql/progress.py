@@ -21,7 +21,7 @@ from ...errors import ApplyError
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, literal, quoted
 from .. import multi_source as shared
-from .place import Place, exists, holds, number_of
+from .connection import Database, exists, holds, number_of
 
 TABLE = "tailrace_progress"
 NOTES = "tailrace_notes"
@@ -53,24 +53,24 @@ _TRANSACTION = "pg_current_xact_id()::text::bigint"
 
 
 @dataclass(frozen=True)
-class Reached:
+class ProgressRow:
     """A table's row: the change number reached (-1: none yet), the transaction that wrote it, the layout."""
 
-    upto: int
+    number: int
     version: int
     layout: Relation
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherSource:
     """Another source that feeds a target: its name, the constants that identify its rows, its layout."""
 
     name: str
-    own: Mapping[str, str]
+    partition: Mapping[str, str]
     layout: Relation
 
 
-class Progress:
+class ProgressTable:
     """The progress of one task's tables in one database.
 
     Args:
@@ -82,38 +82,38 @@ class Progress:
 
     def __init__(
         self,
-        place: Place,
+        database: Database,
         task: str,
-        places: Callable[[str], shared.TargetPlace] = shared.TargetPlace,
+        locations: Callable[[str], shared.TargetLocation] = shared.TargetLocation,
         *,
         repairs: bool = False,
     ) -> None:
-        self._place, self._task, self._places = place, task, places
-        self._table, self._notes = place.own(TABLE), place.own(NOTES)
+        self._database, self._task, self._locations = database, task, locations
+        self._table, self._notes = database.control_table(TABLE), database.control_table(NOTES)
         self.repairs = repairs
 
-    def at(self, table: str) -> shared.TargetPlace:
+    def location(self, table: str) -> shared.TargetLocation:
         """Where the table's rows are."""
-        return self._places(table)
+        return self._locations(table)
 
     def target(self, table: str) -> str:
         """The name of the table's target, as quoted SQL."""
-        return self._place.target(self._places(table).target)
+        return self._database.target(self._locations(table).target)
 
     def split(self, table: str) -> tuple[str, str]:
         """Schema and name of the table's target."""
-        return self._place.split(self._places(table).target)
+        return self._database.split(self._locations(table).target)
 
-    def own(self, table: str) -> Mapping[str, str]:
+    def partition(self, table: str) -> Mapping[str, str]:
         """The constants that distinguish the table's rows from those of other sources; empty: the target has
         no other source."""
-        return self._places(table).partition
+        return self._locations(table).partition
 
-    def own_rows(self, table: str) -> str:
+    def partition_condition(self, table: str) -> str:
         """SQL of the condition that the table's rows fulfil."""
-        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.own(table).items()) or "true"
+        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.partition(table).items()) or "true"
 
-    def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
+    def read(self, session: Session, table: str, *, lock: bool = False) -> ProgressRow | None:
         """The table's row; None if it has none, or if its target is gone or has another name."""
         target, number = literal(self.target(table)), "repaired" if self.repairs else "upto"
         query = (
@@ -121,7 +121,7 @@ class Progress:
             f" AND target = {target} AND to_regclass({target}) IS NOT NULL"
         )
         rows = _rows(session, query + (" FOR UPDATE" if lock else ""))
-        return Reached(rows[0][0], rows[0][1], Relation.from_json(rows[0][2])) if rows else None
+        return ProgressRow(rows[0][0], rows[0][1], Relation.from_json(rows[0][2])) if rows else None
 
     def advance(self, session: Session, table: str, upto: int) -> int:
         """Sets the number reached; returns the transaction's number."""
@@ -129,7 +129,7 @@ class Progress:
         changed = f"repaired = {upto}" if self.repairs else changed
         return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
 
-    def others(self, session: Session, table: str) -> list[Other]:
+    def others(self, session: Session, table: str) -> list[OtherSource]:
         """The other sources, of any task, that feed the table's target."""
         target = literal(self.target(table))
         rows = _rows(
@@ -137,7 +137,10 @@ class Progress:
             f"SELECT task, \"table\", part, layout FROM {self._table} WHERE target = {target} AND part <> ''"
             f" AND NOT ({self._of(table)}) AND to_regclass({target}) IS NOT NULL ORDER BY 1, 2",
         )
-        return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
+        return [
+            OtherSource(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3]))
+            for r in rows
+        ]
 
     def fed(self, session: Session, table: str) -> bool:
         """Whether another table, of any task, has the same target."""
@@ -152,13 +155,13 @@ class Progress:
         wanted = self.target(table)
         mine = f"{self._of(table)} AND target <> {literal(wanted)}"
         query = f"SELECT target FROM {self._table} WHERE {mine} AND to_regclass(target) IS NOT NULL"
-        for (there,) in _rows(session, query):
+        for (other,) in _rows(session, query):
             raise ApplyError(
-                f"the target of {table} under the name {self._task} is {there}, and not {wanted}: two "
+                f"the target of {table} under the name {self._task} is {other}, and not {wanted}: two "
                 "targets cannot share a row of progress",
-                where=f"{self._place.label}, {table}",
+                where=f"{self._database.label}, {table}",
                 hint="give each task of this database its own name (`name`, `--name`). If the table has "
-                f"moved, give up {there}, which stays as it is: DELETE FROM {self._table} WHERE "
+                f"moved, give up {other}, which stays as it is: DELETE FROM {self._table} WHERE "
                 f"{self._of(table)}",
             )
 
@@ -170,7 +173,7 @@ class Progress:
             ApplyError: the task's name has another target of the table.
         """
         self.refuse_two(session, table)
-        own, key = self.own(table), {"task": literal(self._task), "table": literal(table)}
+        own, key = self.partition(table), {"task": literal(self._task), "table": literal(table)}
         rest = {
             "target": literal(self.target(table)),
             "upto": str(upto),
@@ -198,7 +201,7 @@ class Progress:
         if exists(session, self._table) and exists(session, self._notes):
             return
         one_at_a_time(session)
-        make_schema(session, self._place.control)
+        make_schema(session, self._database.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._notes} ({_NOTE_COLUMNS})".encode())
         comment = "Progress of tailrace's tables here; written by it, in the transactions of these tables"

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ...engine.columns import ADD, KEPT, OP, TAKE
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
-from .staged import Staged
+from .staging import StagingTable
 from .types import as_text, varied
 
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
@@ -16,10 +16,10 @@ _GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where the target has an identity column."""
 
 
-class Statements:
+class MergeStatements:
     """The statements for the rows of one staging table and one target."""
 
-    def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
+    def __init__(self, session: Session, target: str, relation: Relation, staged: StagingTable) -> None:
         self._session, self.target, self._staged = session, target, staged
         self.names = [quoted(c.name) for c in relation.columns]
         self._texts = [

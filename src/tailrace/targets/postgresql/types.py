@@ -122,10 +122,10 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 
 
-def there(on: Session, target: str) -> dict[str, str]:
+def column_types(session: Session, target: str) -> dict[str, str]:
     """The columns of a target (quoted SQL) and their types, as `format_type` names them; none if it does not
     exist."""
-    return dict(on.execute(_THERE, (target,)).fetchall())
+    return dict(session.execute(_THERE, (target,)).fetchall())
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class TargetTypes:
     exact: bool
 
     @staticmethod
-    def of(on: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
+    def of(session: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
         """Reads them; of the columns, by their places."""
-        kinds, into, exact = there(on, target), dict[int, str](), True
+        kinds, into, exact = column_types(session, target), dict[int, str](), True
         for i, c in enumerate(columns):
             plain = sql_type(c.type)
             kind = kinds.get(c.name, formatted(plain))

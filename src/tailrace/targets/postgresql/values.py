@@ -22,7 +22,7 @@ from ...model.change import INSERT, UPDATE, Column, Relation
 from ...model.types import arrow_type, schema_of
 from ...sources.postgresql.connect import quoted
 from ...wire import pgcopy
-from .place import Place, session
+from .connection import Database, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,16 +86,20 @@ def batch(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
 class _ReadTask:
     """Reads what a query gives, by COPY, in a Spark task."""
 
-    place: Place
+    database: Database
     query: str
     relation: Relation
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not any(batch.num_rows for batch in batches):
             return
-        where = f"{self.place.label}, {self.relation.table}"
+        where = f"{self.database.label}, {self.relation.table}"
         statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
-        with session(self.place, where) as mine, mine.cursor() as cursor, cursor.copy(statement) as out:
+        with (
+            open_session(self.database, where) as session,
+            session.cursor() as cursor,
+            cursor.copy(statement) as out,
+        ):
             data = bytearray()
             for row in out:  # the server sends whole rows
                 data += row
@@ -109,11 +113,11 @@ class _ReadTask:
         return rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
 
-def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relation) -> DataFrame:
+def rows_of_query(spark: SparkSession, database: Database, query: str, relation: Relation) -> DataFrame:
     """The rows of a query, in a layout's columns, which the query gives as `cells` asks for them; they are
     read by a task when they are needed."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
-    made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(place, query, relation), ddl)
+    made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(database, query, relation), ddl)
     return made.toDF(*[c.name for c in relation.columns])
 
 

@@ -25,7 +25,7 @@ _COPY_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagingTable:
     """Staged rows.
 
     Attributes:
@@ -43,7 +43,7 @@ class Staged:
     casts: Mapping[int, str] = field(default_factory=dict)
     only: str = "true"
 
-    def row(self, number: int) -> Staged:
+    def row(self, number: int) -> StagingTable:
         """The row of a number alone."""
         return replace(self, only=f"{quoted(NUMBER)} = {number}")
 
@@ -64,10 +64,10 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Staging:
+class CopySession:
     """A connection in a transaction; `table`: the table that rows are for, in error messages."""
 
-    on: Session
+    session: Session
     table: str
 
     def stage(
@@ -77,23 +77,23 @@ class Staging:
         data: Sequence[pa.Array | pa.ChunkedArray],
         columns: Sequence[Column],
         casts: Mapping[int, str],
-    ) -> Staged:
+    ) -> StagingTable:
         """Sends rows to a new temporary table; `casts`: as in `Staged`."""
         kinds = [f"{quoted(n)} {_SQL[n]}" for n in extra]
         kinds += [f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns)]
         into = f"pg_temp.{name}"  # an earlier chunk may have left one
         new = f"CREATE TEMP TABLE {name} ({', '.join(kinds)}) ON COMMIT DROP"
-        self.on.execute(f"DROP TABLE IF EXISTS {into}; {new}".encode())
+        self.session.execute(f"DROP TABLE IF EXISTS {into}; {new}".encode())
         if self.copy(into, [*extra.values(), *data]) >= _ANALYZE_ROWS:
-            self.on.execute(f"ANALYZE {into}".encode())
-        return Staged(into, tuple(extra), len(columns), casts)
+            self.session.execute(f"ANALYZE {into}".encode())
+        return StagingTable(into, tuple(extra), len(columns), casts)
 
     def copy(self, into: str, columns: Iterable[pa.Array | pa.ChunkedArray]) -> int:
         """Sends rows to a table (quoted SQL, with column names or not); returns their number."""
         arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
         statement = f"COPY {into} FROM STDIN (FORMAT binary)".encode()
-        with self.on.cursor() as cursor, cursor.copy(statement) as out:
+        with self.session.cursor() as cursor, cursor.copy(statement) as out:
             out.write(pgbinary.HEADER)
             for begin in range(0, batch.num_rows, _COPY_ROWS):
                 for data in copy_data(batch.slice(begin, _COPY_ROWS), self.table):
@@ -110,7 +110,7 @@ class Staging:
     def answer(self, query: str, form: str = "binary") -> bytes:
         """The result of a query, as COPY sends it."""
         statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()
-        with self.on.cursor() as cursor, cursor.copy(statement) as out:
+        with self.session.cursor() as cursor, cursor.copy(statement) as out:
             return b"".join(out)
 
 

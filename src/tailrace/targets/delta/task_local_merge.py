@@ -18,8 +18,8 @@ from ..audit import LOST, Audit
 from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
 from ..change_batch import ChangeBatch, audit_of
 from ..merge_result import ApplyOutcome, MergeResult
-from ..rendering import Rendering
-from .local import append, info
+from ..text_renderer import Rendering
+from .commit import append, info
 from .rewrite import merge
 
 

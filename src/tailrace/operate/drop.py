@@ -138,11 +138,13 @@ def _begun(task: Task, *, targets: bool) -> set[str]:
 def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
     """Targets that stay, in words."""
     if mine:
-        known = f"{len(mine)} targets in {_place(task)}; only `--targets`, now, removes them with the task"
+        known = (
+            f"{len(mine)} targets in {_target_path(task)}; only `--targets`, now, removes them with the task"
+        )
         return [] if targets else [known]
     if targets and (task.target.database or Path(task.target.path).is_dir()):
         why = "the task has no state that tells which they are"
-        return [f"targets in {_place(task)}, if the task has left any: {why}; remove them there"]
+        return [f"targets in {_target_path(task)}, if the task has left any: {why}; remove them there"]
     return []
 
 
@@ -150,9 +152,9 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
     """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
     stays = [f"the target of {table}, which was removed from the task" for table in removed]
     if task.target.database:
-        from ..targets.postgresql.place import Place
+        from ..targets.postgresql.connection import Database
 
-        control = Place.of(task.target.database).control
+        control = Database.of(task.target.database).control
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]
     names = states.target_names
     known = [task.target_path(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
@@ -169,7 +171,7 @@ def _in(path: Path, known: Sequence[Path]) -> bool:
     return any(one.is_relative_to(path) for one in known)
 
 
-def _place(task: Task) -> str:
+def _target_path(task: Task) -> str:
     return "the target database" if task.target.database else task.target.path
 
 

@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from ...engine.columns import KEPT, OP
-from ...errors import ApplyError, ConcurrentCommitError, from_spark
+from ...errors import ConcurrentCommitError, from_spark
 from ...execution import has_started, over_rows
 from ...lake import delta as lake
 from ...lake import guards
 from ...model.change import Relation
-from ...model.positions import order_key
 from ...model.quoting import quoted
 from ..images import col
 from ..merge_result import ApplyOutcome
 from ..plans import Folded
+from .table_info import has_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -215,32 +214,3 @@ def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     shape = StructType.fromJson(json.loads(table.schema().to_json()))
     files = lake.paths(table)
     return spark.read.schema(shape).parquet(*files) if files else spark.createDataFrame([], shape)
-
-
-def as_of(path: str, app_id: str, reached: int) -> DeltaTable:
-    """A target's newest version that was no further than a change number."""
-    if (found := _no_further(path, app_id, reached)) is None:
-        raise ApplyError(f"no version of the target before change {reached + 1} is left", where=path)
-    return found
-
-
-def version_of(path: str, app_id: str, reached: int) -> int | None:
-    """The newest version whose progress is at most `reached`; None if it is not kept."""
-    found = _no_further(path, app_id, reached)
-    return None if found is None else int(found.version())
-
-
-def _no_further(path: str, app_id: str, reached: int) -> DeltaTable | None:
-    for version in range(DeltaTable(path).version(), -1, -1):
-        try:
-            found = DeltaTable(path, version=version)
-        except DeltaError:  # its log is cleaned up
-            return None
-        if order_key(lake.reached(found, app_id)) <= reached:
-            return found
-    return None
-
-
-def has_vectors(table: DeltaTable) -> bool:
-    """Whether the table may have deletion vectors."""
-    return "deletionVectors" in (table.protocol().writer_features or [])

@@ -6,11 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
-from ...errors import UnsupportedError
+from ...errors import ApplyError, UnsupportedError
+from ...lake import delta as lake
 from ...lake.reading import maps_columns
+from ...model.positions import order_key
 from ..plans import Size
-from . import distributed
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 INVARIANT = "delta.invariants"
@@ -49,7 +51,7 @@ def size_of(table: DeltaTable) -> Size:
     """Bytes and files in force, whether there are deletion vectors, and rows."""
     files = actions(table)
     sizes = files["size_bytes"].to_pylist()
-    return Size(sum(sizes), len(sizes), distributed.has_vectors(table), _rows(files))
+    return Size(sum(sizes), len(sizes), has_vectors(table), _rows(files))
 
 
 def rows_in(table: DeltaTable) -> int:
@@ -60,3 +62,37 @@ def rows_in(table: DeltaTable) -> int:
 def _rows(files: pa.Table) -> int:
     found: list[Any] = files["num_records"].to_pylist()
     return sum(n or 0 for n in found)
+
+
+def open_at(path: str, app_id: str, number: int) -> DeltaTable:
+    """Opens the newest version of a table whose progress is at most a change number.
+
+    Raises:
+        ApplyError: the log has no such version any more.
+    """
+    if (found := _newest_until(path, app_id, number)) is None:
+        raise ApplyError(f"no version of the target before change {number + 1} is left", where=path)
+    return found
+
+
+def version_at(path: str, app_id: str, number: int) -> int | None:
+    """Returns the newest version whose progress is at most a change number; None if the log has none any
+    more."""
+    found = _newest_until(path, app_id, number)
+    return None if found is None else int(found.version())
+
+
+def _newest_until(path: str, app_id: str, number: int) -> DeltaTable | None:
+    for version in range(DeltaTable(path).version(), -1, -1):
+        try:
+            found = DeltaTable(path, version=version)
+        except DeltaError:  # its log is cleaned up
+            return None
+        if order_key(lake.reached(found, app_id)) <= number:
+            return found
+    return None
+
+
+def has_vectors(table: DeltaTable) -> bool:
+    """Whether the table may have deletion vectors."""
+    return "deletionVectors" in (table.protocol().writer_features or [])

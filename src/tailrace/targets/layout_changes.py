@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ..errors import BaselineNeededError
+import pyarrow as pa
+
+from ..errors import ApplyError, BaselineNeededError
 from ..model.change import Column, Relation
 from ..model.types import arrow_type
 from ..store.tables import widens
+from ..wire.pgvalues import convert
 from .rule_columns import RULE
 
 TEXTS = frozenset({"text", "varchar"})
@@ -162,3 +165,22 @@ def refuse_new_key(before: Relation, after: Relation) -> None:
                 where=before.table,
                 hint="`tailrace resync` takes a new baseline of the table",
             )
+
+
+def value_of(column: Column, missing: str) -> pa.Array:
+    """The value that rows older than a column have, from the text of the source: one row of its lake type.
+
+    Raises:
+        ApplyError: the type cannot hold it.
+
+    >>> value_of(Column("n", 4, "integer", "int4", "int"), "7").to_pylist()
+    [7]
+    """
+    values, bad = convert(column.type, column.kind, pa.array([missing], pa.string()))
+    if bad is not None:
+        raise ApplyError(
+            f"the value {missing!r} that older rows have cannot be held by {column.type}",
+            where=column.name,
+            hint="give it a wider type (`types`), then `tailrace resync` the table",
+        )
+    return values

@@ -13,8 +13,8 @@ from ...errors import ApplyError
 from ...model.change import Column, Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..rule_columns import rule_column
-from .place import Place, exists, holds
-from .progress import Progress
+from .connection import Database, exists, holds
+from .progress import ProgressTable
 from .types import column_type, formatted, sql_type
 
 OTHERWISE = "drop, empty or rename it, or put the targets into their own schema: `?schema=NAME`"
@@ -56,9 +56,9 @@ class ExistingColumn:
 
 
 def adopts(
-    on: Session,
-    place: Place,
-    progress: Progress,
+    session: Session,
+    database: Database,
+    progress: ProgressTable,
     relation: Relation,
     rule_columns: Mapping[str, str] = {},
 ) -> bool:
@@ -69,12 +69,12 @@ def adopts(
         ApplyError: there is one that does not fit, or the table has another target already.
     """
     table, target = relation.table, progress.target(relation.table)
-    progress.refuse_two(on, table)
-    if not exists(on, target):
+    progress.refuse_two(session, table)
+    if not exists(session, target):
         return False
-    if taken := taken_by(on, progress, table):
-        raise ApplyError(exists_already(target, taken), where=place.label, hint=OTHERWISE)
-    found = list(_differences(on, target, relation, rule_columns))
+    if taken := taken_by(session, progress, table):
+        raise ApplyError(exists_already(target, taken), where=database.label, hint=OTHERWISE)
+    found = list(_differences(session, target, relation, rule_columns))
     if not found:
         return True
     what, steps = "; ".join(why for why, _ in found), ", ".join(step for _, step in found if step)
@@ -82,11 +82,11 @@ def adopts(
     raise ApplyError(exists_already(target, f"does not fit: {what}"), where=table, hint=alter + OTHERWISE)
 
 
-def taken_by(on: Session, progress: Progress, table: str) -> str | None:
+def taken_by(session: Session, progress: ProgressTable, table: str) -> str | None:
     """Why a table cannot become a target, whatever its columns are; None: it can."""
-    if progress.fed(on, table):
+    if progress.fed(session, table):
         return "is another task's target"
-    return "has rows" if holds(on, f"SELECT EXISTS (SELECT FROM {progress.target(table)})") else None
+    return "has rows" if holds(session, f"SELECT EXISTS (SELECT FROM {progress.target(table)})") else None
 
 
 def exists_already(target: str, why: str) -> str:
@@ -95,26 +95,26 @@ def exists_already(target: str, why: str) -> str:
 
 
 def with_rule_columns(
-    on: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
+    session: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
 ) -> Relation:
     """The layout of an accepted table, with those columns that rules add and that it has already."""
-    have, mine = _columns(on, target), {c.name for c in relation.columns}
+    have, mine = _columns(session, target), {c.name for c in relation.columns}
     added = [rule_column(n, kind) for n, kind in rule_columns.items() if n in have and n not in mine]
     return relation.with_columns([*relation.columns, *added])
 
 
-def key_of(on: Session, target: str, relation: Relation) -> str | None:
+def key_of(session: Session, target: str, relation: Relation) -> str | None:
     """The statement that gives a table its key; None if it has one."""
-    if not relation.key or _unique(on, target, relation)[1]:
+    if not relation.key or _unique(session, target, relation)[1]:
         return None
     return f"ALTER TABLE {target} ADD PRIMARY KEY ({', '.join(map(quoted, relation.key))})"
 
 
 def _differences(
-    on: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
+    session: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Yields each difference, and the step of an ALTER TABLE that removes it."""
-    have = _columns(on, target)
+    have = _columns(session, target)
     added = [rule_column(name, kind) for name, kind in rule_columns.items() if name in have]
     for c in relation.columns:
         if c.name not in have:
@@ -135,7 +135,7 @@ def _differences(
                 f"column {name} has a default, and rules leave it NULL",
                 f"ALTER {quoted(name)} DROP DEFAULT",
             )
-    primary, unique = _unique(on, target, relation)
+    primary, unique = _unique(session, target, relation)
     if relation.key and primary and not unique:
         yield f"it has another primary key than ({', '.join(relation.key)}), and no unique index on that", ""
 
@@ -187,11 +187,11 @@ def _holds_digits(have: str, made: str) -> bool:
     return int(found[2]) >= scale and int(found[1]) - int(found[2]) >= digits - scale
 
 
-def _columns(on: Session, target: str) -> dict[str, ExistingColumn]:
-    return {name: ExistingColumn(*rest) for name, *rest in on.execute(_COLUMNS, (target,)).fetchall()}
+def _columns(session: Session, target: str) -> dict[str, ExistingColumn]:
+    return {name: ExistingColumn(*rest) for name, *rest in session.execute(_COLUMNS, (target,)).fetchall()}
 
 
-def _unique(on: Session, target: str, relation: Relation) -> tuple[bool, bool]:
+def _unique(session: Session, target: str, relation: Relation) -> tuple[bool, bool]:
     """Whether a table has a primary key, and a unique index on the relation's key."""
-    row = on.execute(_UNIQUE, (sorted(relation.key), target)).fetchone()
+    row = session.execute(_UNIQUE, (sorted(relation.key), target)).fetchone()
     return (bool(row[0]), bool(row[1])) if row else (False, False)

@@ -73,7 +73,7 @@ _REFUSALS = ("22", "23", "44", "P0")
 
 
 @dataclass(frozen=True)
-class Place:
+class Database:
     """A PostgreSQL database to write to.
 
     Attributes:
@@ -87,7 +87,7 @@ class Place:
     control: str = CONTROL
 
     @staticmethod
-    def of(url: str) -> Place:
+    def of(url: str) -> Database:
         """The place that an address names; `?schema=name` puts all tables into that schema.
 
         >>> place = Place.of("postgresql://me@db/shop?schema=lake&sslmode=require")
@@ -99,7 +99,7 @@ class Place:
         given = [one for one in options.split("&") if one.startswith("schema=")]
         schema = unquote(given[-1].removeprefix("schema=")) if given else None
         url = "?".join([plain, "&".join(kept)]) if kept else plain
-        return Place(url, schema or None)
+        return Database(url, schema or None)
 
     @property
     def label(self) -> str:
@@ -128,7 +128,7 @@ class Place:
         check_names(names, table)
         return ".".join(map(quoted, names))
 
-    def own(self, name: str) -> str:
+    def control_table(self, name: str) -> str:
         """A table of the control schema as quoted SQL."""
         return f"{quoted(self.control)}.{quoted(name)}"
 
@@ -150,19 +150,19 @@ def number_of(*words: str) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def holds(on: Session, query: str, values: Sequence[object] | None = None) -> bool:
+def holds(session: Session, query: str, values: Sequence[object] | None = None) -> bool:
     """Whether the one value that a query gives is true."""
-    row = on.execute(query.encode(), values).fetchone()
+    row = session.execute(query.encode(), values).fetchone()
     return bool(row and row[0])
 
 
-def exists(on: Session, table: str) -> bool:
+def exists(session: Session, table: str) -> bool:
     """Whether there is a relation of a name, which is quoted SQL."""
-    return holds(on, "SELECT to_regclass(%s) IS NOT NULL", (table,))
+    return holds(session, "SELECT to_regclass(%s) IS NOT NULL", (table,))
 
 
 @contextmanager
-def asking(where: str) -> Iterator[None]:
+def explaining_errors(where: str) -> Iterator[None]:
     """Turns what the target's server says into ApplyError, and that it went away into TargetLostError."""
     try:
         yield
@@ -185,40 +185,40 @@ def hint_of(error: psycopg.Error) -> str:
 
 
 @contextmanager
-def session(place: Place, where: str) -> Iterator[Session]:
-    """A connection to the target in autocommit mode; its errors come out as `asking` says."""
+def open_session(database: Database, where: str) -> Iterator[Session]:
+    """A connection to the target X."""
     try:
-        made = connect(place.url)
+        session = connect(database.url)
     except SourceError as error:
         kind = TargetLostError if isinstance(error, ConnectionLostError) else ApplyError
         raise kind(
             f"the target does not answer: {error.what}",
-            where=place.label,
+            where=database.label,
             hint=f"{error.hint}; it is the target's address (`target.database`, or `--target`)",
         ) from error
-    _answered.add(place.label)
+    _answered.add(database.label)
     try:
-        with asking(where):
-            made.execute(_DURABLE)
-            yield made
+        with explaining_errors(where):
+            session.execute(_DURABLE)
+            yield session
     finally:
-        made.close()
+        session.close()
 
 
-def answered(place: Place) -> bool:
+def answered(database: Database) -> bool:
     """Whether this process has had a connection to a place: its address is right."""
-    return place.label in _answered
+    return database.label in _answered
 
 
 @contextmanager
-def locked(place: Place, task: str, table: str) -> Iterator[Session]:
+def locked_session(database: Database, task: str, table: str) -> Iterator[Session]:
     """A connection that has one table of one task for itself, over processes, until it ends."""
-    where = f"{place.label}, {table}"
-    with session(place, where) as made:
+    where = f"{database.label}, {table}"
+    with open_session(database, where) as session:
         number = number_of("table", task, table)
-        made.execute(f"SET lock_timeout = '{_LOCK_WAIT_S}s'".encode())
+        session.execute(f"SET lock_timeout = '{_LOCK_WAIT_S}s'".encode())
         try:
-            made.execute("SELECT pg_advisory_lock(%s)", (number,))
+            session.execute("SELECT pg_advisory_lock(%s)", (number,))
         except psycopg.errors.LockNotAvailable as error:
             raise ApplyError(
                 f"another process has applied to {table} for more than {_LOCK_WAIT_S} s",
@@ -226,5 +226,5 @@ def locked(place: Place, task: str, table: str) -> Iterator[Session]:
                 hint="stop it, or SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
             ) from error
         guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
-        made.execute("SET lock_timeout = 0")
-        yield made
+        session.execute("SET lock_timeout = 0")
+        yield session
