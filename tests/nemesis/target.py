@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
 
-from tailrace.apply.rejects import Demands
+from tailrace.apply.rejects import Constraints
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Relation
@@ -138,8 +138,8 @@ class RamTarget(DeltaTarget):
     def rule_columns(self, table: str) -> set[str]:
         return set()
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         mine = self.held[batch.table]

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tailrace.engine.columns import KEPT, OP
 from tailrace.targets import spark_fold as shards
 from tailrace.targets.images import last_truncate, refused
-from tailrace.targets.plans import UNKNOWN, Folded
+from tailrace.targets.plans import UNKNOWN, FoldedChanges
 from tailrace.targets.spark_fold import fold
 from tailrace.testing.images import RELATION, Image, batch_of, image, move
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 def fold_of(
     spark: SparkSession, *rows: Image, counts: Mapping[str, int] | None = None, after: int = -1
-) -> Folded:
+) -> FoldedChanges:
     batch = batch_of(spark, RELATION, rows)
     batch = batch if counts is None else replace(batch, counts=counts)
     truncate = last_truncate(batch.changes, batch.counts, after)
@@ -34,7 +34,7 @@ def fold_of(
     return fold(batch, after=after, truncate=truncate, there=lambda _: there)
 
 
-def held(made: Folded) -> dict[Any, tuple[Any, ...]]:
+def held(made: FoldedChanges) -> dict[Any, tuple[Any, ...]]:
     """Key -> (operation, v), and what is kept when the fold is partial."""
     found = {}
     for r in made.df.collect():

@@ -19,7 +19,7 @@ from tailrace.apply import table_progress as known
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.rejects import Demands
+from tailrace.apply.rejects import Constraints
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -243,8 +243,8 @@ class Target:
         self.world.point("progress", table)
         return self.world.reached.get(table, -1)
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def apply(self, batch: TableBatch) -> ApplyOutcome:
         assert self.world.reached[batch.table] >= batch.upto

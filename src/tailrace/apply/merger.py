@@ -192,7 +192,7 @@ class Merger:
         """Whether Spark's SQL maps the changes, or checks them against the conditions of the target."""
         if route.steps and projection_of(route.steps) is None:
             return True
-        return self.rules is not None and bool(self.target.demands(table))
+        return self.rules is not None and bool(self.target.constraints(table))
 
     def _transactional(self, table: str) -> bool:
         """Whether each transaction of the source is a commit of the table's target."""

@@ -10,7 +10,7 @@ from ..model.change import DELETE, ChangeTable, Relation
 from ..model.positions import ChangeRange
 from ..targets.change_batch import ChangeBatch
 from ..targets.images import col, last_truncate
-from ..targets.plans import UNKNOWN, Folded
+from ..targets.plans import UNKNOWN, FoldedChanges
 from ..targets.spark_fold import copies, fold, repeated
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _typed(df: DataFrame, name: str, kind: str) -> Column:
     return (col(name) if name in df.columns else F.lit(None)).cast(kind).alias(name)
 
 
-def _overlaid(target: DataFrame, folded: Folded, key: list[str], columns: list[str]) -> DataFrame:
+def _overlaid(target: DataFrame, folded: FoldedChanges, key: list[str], columns: list[str]) -> DataFrame:
     """Returns the target's rows with the folded changes on top, by one hash join on the key."""
     from pyspark.sql import functions as F
 

@@ -34,7 +34,7 @@ def aggregates(changes: ChangeTable) -> list[Column]:
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    partial = oper.isin(UPDATE, BEFORE, DELETE) & _lacks(changes)
+    partial = oper.isin(UPDATE, BEFORE, DELETE) & _leaves_columns_out(changes)
     # Each change_seq is there once an operation. Two different sets of as many have the same sum of 64-bit
     # hashes (and the same of those shifted) by no chance that counts.
     hashed = F.xxhash64(seq)
@@ -46,7 +46,7 @@ def aggregates(changes: ChangeTable) -> list[Column]:
     ]
 
 
-def _lacks(changes: ChangeTable) -> Column:
+def _leaves_columns_out(changes: ChangeTable) -> Column:
     """Whether an image leaves a data column out."""
     given = col(changes.header("column_mask"))
     bits = mask.bits(given, [changes.ordinal(c) for c in changes.columns])
@@ -84,7 +84,7 @@ def refuse(name: str, wrong: tuple[str, str] | None) -> None:
         )
 
 
-def refuse_marks(name: str, rules: Rules) -> None:
+def refuse_soft_delete(name: str, rules: Rules) -> None:
     """Raises ConfigError for rules that a table without key cannot have."""
     if rules.mode == "soft_delete":
         raise ConfigError(

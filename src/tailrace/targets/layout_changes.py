@@ -167,7 +167,7 @@ def refuse_new_key(before: Relation, after: Relation) -> None:
             )
 
 
-def value_of(column: Column, missing: str) -> pa.Array:
+def missing_value(column: Column, missing: str) -> pa.Array:
     """The value that rows older than a column have, from the text of the source: one row of its lake type.
 
     Raises:

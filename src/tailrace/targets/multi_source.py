@@ -35,7 +35,7 @@ class TargetLocation:
         return f"{app}/{table}" if self.partition else app
 
 
-def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
+def rows_in_partition(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
     """The rows that come from the source with these constants in the key."""
     for name, value in partition.items():
         df = df.where(col(name) == value)
@@ -61,7 +61,7 @@ def refuse_columns(
         )
 
 
-def refuse_less(before: Relation, after: Relation, target: str) -> None:
+def refuse_column_loss(before: Relation, after: Relation, target: str) -> None:
     """Raises ApplyError when a new layout takes columns of a target that others may feed: columns may come
     (those of rules do) and become wider, and none may go, or become another."""
     new = {c.attnum: c for c in after.columns}
@@ -73,7 +73,7 @@ def refuse_less(before: Relation, after: Relation, target: str) -> None:
         )
 
 
-def as_there(mine: Relation, have: Mapping[str, str]) -> Relation:
+def with_target_types(mine: Relation, have: Mapping[str, str]) -> Relation:
     """A source's layout in the types that the columns of its target have (name -> Spark SQL type): another
     source may have made some wider.
 
@@ -84,7 +84,7 @@ def as_there(mine: Relation, have: Mapping[str, str]) -> Relation:
     return mine.with_columns([replace(c, type=have.get(c.name, c.type)) for c in mine.columns])
 
 
-def beside_others(
+def shared_layouts(
     before: Relation, after: Relation, have: Mapping[str, str], ruled: Collection[str] = ()
 ) -> tuple[Relation, Relation]:
     """Two layouts of a source in a target of several, with what the others have made of it: columns that
@@ -116,8 +116,8 @@ def beside_others(
     }
     known = {c.attnum for c in before.columns}
     brought = [c for c in after.columns if c.attnum not in known and c.name in have]
-    old = as_there(before.with_columns([*before.columns, *brought]), have)
-    new = as_there(after, wider)
+    old = with_target_types(before.with_columns([*before.columns, *brought]), have)
+    new = with_target_types(after, wider)
     return old.with_columns([*old.columns, *more]), new.with_columns([*new.columns, *more])
 
 

@@ -52,7 +52,7 @@ _AWKWARD = frozenset(" ,;{}()\n\t=`.")
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldedChanges:
     """What is left of a batch's changes, the one thing that all plans write.
 
     Attributes:
@@ -76,7 +76,7 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Size:
+class TableSize:
     """A target's size: bytes and files in force; `vectors`: it has deletion vectors (a one-way upgrade);
     `rows`: how many there are (0: not known)."""
 
@@ -98,21 +98,21 @@ class Limits:
     rewrite_share: int = REWRITE_SHARE
     rewrite_bytes: int = REWRITE_BYTES
 
-    def most(self, changes: int, size: Size) -> int:
+    def most(self, changes: int, size: TableSize) -> int:
         """How many bytes of touched files a batch of so many changes may write anew."""
         return size.bytes if self.is_large(changes, size) else self.rewrite_bytes
 
-    def is_large(self, changes: int, size: Size) -> bool:
+    def is_large(self, changes: int, size: TableSize) -> bool:
         """Whether so many changes meet next to every file, wherever their keys are."""
         return bool(size.rows) and changes * self.rewrite_share >= size.rows
 
 
-def is_local(size: Size, limits: Limits) -> bool:
+def is_local(size: TableSize, limits: Limits) -> bool:
     """Whether a target of that size is one task's work."""
     return not size.vectors and size.bytes < limits.local_bytes
 
 
-def awkward(relation: Relation) -> bool:
+def has_special_names(relation: Relation) -> bool:
     """Whether a column's name has characters that Delta refuses to alter or to replace by.
 
     >>> from tailrace.model.change import Column, Relation

@@ -47,7 +47,7 @@ def rule_column(name: str, kind: str) -> Column:
     return Column(name, zlib.crc32(name.encode()), kind, RULE, kind)
 
 
-def apart(relation: Relation) -> tuple[Relation, dict[str, str]]:
+def split_rule_columns(relation: Relation) -> tuple[Relation, dict[str, str]]:
     """A target's layout without the columns that rules add, and these, as in `added_by`."""
     added = {c.name: c.type for c in relation.columns if c.kind == RULE}
     return relation.with_columns([c for c in relation.columns if c.name not in added]), added

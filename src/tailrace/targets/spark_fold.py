@@ -23,7 +23,7 @@ from ..model.change import BEFORE, TRUNCATE, UPDATE, ChangeTable, Relation
 from ..model.types import arrow_type, schema_of
 from .change_batch import ChangeBatch
 from .images import col, images, masked, ordinals, shaped, since
-from .plans import UNKNOWN, Folded
+from .plans import UNKNOWN, FoldedChanges
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,20 +71,20 @@ def sharded(
         lanes = max(lanes, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     at = rows.withColumn(_AT, F.xxhash64(*map(col, key)))
     if links:
-        least = small(_links(at), many).withColumnsRenamed({"key": _KEY, "least": _LEAST})
+        least = broadcast_small(_links(at), many).withColumnsRenamed({"key": _KEY, "least": _LEAST})
         at = at.join(least, col(_AT) == col(_KEY), "left")
         at = at.withColumn(_AT, F.coalesce(col(_LEAST), col(_AT))).drop(_KEY, _LEAST)
     return at.repartitionById(lanes, F.pmod(col(_AT), F.lit(lanes)).cast("int")).drop(_AT)
 
 
-def theirs(rows: DataFrame) -> DataFrame:
+def as_target_rows(rows: DataFrame) -> DataFrame:
     """Rows of the target, to be put next to changes."""
     from pyspark.sql import functions as F
 
     return rows.withColumns({SEQ: F.lit(""), OPER: F.lit("")})
 
 
-def small(df: DataFrame, rows: int) -> DataFrame:
+def broadcast_small(df: DataFrame, rows: int) -> DataFrame:
     """Rows to be joined with all changes: sent to every task while they are few."""
     from pyspark.sql import functions as F
 
@@ -191,7 +191,7 @@ def fold(
     truncate: str | None = None,
     there: Rows | None = None,
     memory: int | None = None,
-) -> Folded:
+) -> FoldedChanges:
     """Returns the resulting image of each key of a batch whose changes all take effect.
 
     Args:
@@ -213,7 +213,7 @@ def fold(
         rows = rows.where(col(OPER) != BEFORE)
     replaces, names = truncate is not None, [c.name for c in relation.columns]
     if not relation.key and not batch.may("U", "D"):
-        return Folded(rows.select(*map(col, names)), (), replaces)
+        return FoldedChanges(rows.select(*map(col, names)), (), replaces)
     keys = rows.select(*map(col, relation.key))
     if sparse and moves and there is not None and not replaces:
         rows = rows.unionByName(_moved(rows, batch, there), allowMissingColumns=True)
@@ -221,9 +221,9 @@ def fold(
     links = bool(relation.key) and moves
     df = task.over(rows, batch.counts, links=links, memory=memory)
     if not relation.key:
-        return Folded(df, (TAKE, ADD), replaces)
+        return FoldedChanges(df, (TAKE, ADD), replaces)
     extra = (OP, KEPT) if sparse and not replaces else (OP,)
-    return Folded(df.select(*extra, *map(col, names)), extra, replaces, keys)
+    return FoldedChanges(df.select(*extra, *map(col, names)), extra, replaces, keys)
 
 
 def _moved(rows: DataFrame, batch: ChangeBatch, there: Rows) -> DataFrame:
@@ -231,11 +231,11 @@ def _moved(rows: DataFrame, batch: ChangeBatch, there: Rows) -> DataFrame:
     relation = batch.relation
     keys = rows.where(col(OPER) == BEFORE).select(*map(col, relation.key))
     found = shaped(there(keys), relation)
-    keys = keys if batch.counts == UNKNOWN else small(keys, sum(batch.counts.values()))
-    return theirs(found.join(keys, relation.key, "left_semi"))
+    keys = keys if batch.counts == UNKNOWN else broadcast_small(keys, sum(batch.counts.values()))
+    return as_target_rows(found.join(keys, relation.key, "left_semi"))
 
 
-def copies(there: DataFrame | None, folded: Folded, names: list[str]) -> DataFrame:
+def copies(there: DataFrame | None, folded: FoldedChanges, names: list[str]) -> DataFrame:
     """Of a table without key one row a different row: the columns, `HAVE`, `TAKE`, `ADD`, and in `LEFT` how
     many copies there are then (all bigint). NULLs compare equal, and one row of equals is as good as another.
     """
@@ -261,7 +261,7 @@ def repeated(many: DataFrame, names: list[str]) -> DataFrame:
     return many.select(*map(col, names), each).drop(LEFT)
 
 
-def _added(folded: Folded) -> Column:
+def _added(folded: FoldedChanges) -> Column:
     from pyspark.sql import functions as F
 
     return col(ADD) if ADD in folded.extra else F.lit(1).cast("bigint").alias(ADD)
