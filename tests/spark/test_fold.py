@@ -31,7 +31,7 @@ def fold_of(
     batch = batch if counts is None else replace(batch, counts=counts)
     truncate = last_truncate(batch.changes, batch.counts, after)
     there = spark.createDataFrame([(5, "theirs", None)], "id int, v string, Wide_Word decimal(12,2)")
-    return fold(batch, after=after, truncate=truncate, there=lambda _: there)
+    return fold(batch, after=after, truncate=truncate, read_rows=lambda _: there)
 
 
 def held(made: FoldedChanges) -> dict[Any, tuple[Any, ...]]:

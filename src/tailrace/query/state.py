@@ -40,7 +40,7 @@ def state_at(
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
     batch = ChangeBatch(relation.table, relation, ChangeRange(None, 0), counts=counts)
     names = [c.name for c in relation.columns]
-    folded = fold(changes, batch, truncate=last_truncate(changes, counts), there=lambda _: base)
+    folded = fold(changes, batch, truncate=last_truncate(changes, counts), read_rows=lambda _: base)
     if not relation.key:
         return repeated(copies(base, folded, names), names)
     return _overlaid(base.limit(0) if folded.replaces else base, folded, relation.key, names)

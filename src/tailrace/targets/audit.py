@@ -57,7 +57,7 @@ class Audit:
         header: the values that rows of exceptions have in common.
         keylog: the key log; None if changes are not logged.
         counts: the number of conflicts of each kind logged before, for the limits of the rules.
-        start: the progress of the target before the batch; -1 if there is none.
+        start: the progress of the target before the batch; -1 if the target has no progress.
         plain: there are no rules; a NULL in a key refuses the whole batch.
         mask_bits: the bits of the data columns in the column masks of an archive, in the order of
             `header.ordinals`.

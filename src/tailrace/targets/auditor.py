@@ -87,7 +87,8 @@ class BatchAuditor:
 
     @property
     def end(self) -> int | None:
-        """The progress of the table after the batch; None if there is nothing to commit. Known after `decide`."""
+        """The progress of the table after the batch; None if there is nothing to commit. Known after
+        `decide`."""
         end = self.batch.upto(self._max_end)
         return None if end < 0 else end
 
@@ -269,7 +270,8 @@ def _now() -> datetime:
 
 
 def batch_columns(extra: pa.Schema, data: pa.Schema) -> pa.Schema:
-    """Returns the columns of an audited batch: `SEQ`, `OPER`, the `extra` ones (see `engine.columns`), data."""
+    """Returns the columns of an audited batch: `SEQ`, `OPER`, the `extra` ones (see `engine.columns`),
+    data."""
     order_by = [pa.field(n, pa.string()) for n in (SEQ, OPER)]
     return pa.schema([*order_by, *extra, *data])
 

@@ -194,7 +194,7 @@ class SparkMerge:
             return "append"
         refuse_lost_columns(self.one.target, self.table, self._relation)
         self._write(repeated(copies(there, FoldedChanges(rows, (TAKE, ADD)), names), names), "overwrite")
-        return "bag"
+        return "keyless"
 
     def _write(self, rows: DataFrame, mode: str) -> None:
         progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.upto)}

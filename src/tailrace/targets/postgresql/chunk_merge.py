@@ -167,7 +167,7 @@ class ChunkMerge:
         """The numbers of rows, net: a key that is inserted and deleted counts nowhere."""
         if self.chunk.adds:
             return RowCounts(int(decided.decided.effective.sum()), 0, 0, "append")
-        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "bag"
+        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "keyless"
         if not self.source.key:
             take, add = split(decided.net(self.source))
             return RowCounts(int(add.sum()), 0, emptied + int(take.sum()), plan)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or the
-    error of a table whose changes were not applied. None: memory does not hold the changes, and they are in
-    no order."""
+    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or
+    the error of a table whose changes were not applied. None: memory does not hold the changes, and they are
+    in no order."""
 
     database: Database
     task: str
