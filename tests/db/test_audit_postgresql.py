@@ -25,8 +25,8 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.targets import multi_source as shared
-from tailrace.targets.audit import Audit, LogPart
-from tailrace.targets.auditor import wanted
+from tailrace.targets.audit import Audit, KeyLogOutput
+from tailrace.targets.auditor import batch_columns
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.batch_merge import BatchMerge, Merged
@@ -88,7 +88,7 @@ class Table:
         if self.memory is None:
             random.Random(1).shuffle(rows)
         task = self.task(changes[-1].number, changes[0].number - 1)
-        columns = wanted(EXTRA, schema_of(self.relation.columns))
+        columns = batch_columns(EXTRA, schema_of(self.relation.columns))
         whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
         return task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
 
@@ -98,7 +98,7 @@ class Table:
         table = self.relation.table
         header = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
         exceptions = ApplyExceptions(str(self.root), "task")
-        audit = Audit(table, self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, "all"))
+        audit = Audit(table, self.rules, exceptions, header, KeyLogOutput(self.log, SCHEMA, header, "all"))
         audit = replace(audit, plain=self.plain, keylog=None if self.plain else audit.keylog)
         with locked_session(self.database, self.name, table) as on:
             reached = self.progress.read(on, table)
@@ -287,7 +287,7 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     task = table.task(3, 0)
     table.apply(START)
     rows = rows_of(START)
-    columns = wanted(EXTRA, schema_of(RELATION.columns))
+    columns = batch_columns(EXTRA, schema_of(RELATION.columns))
     merged = task([pa.RecordBatch.from_pylist(rows, columns)])
     assert merged is not None and merged[1] is None
     with psycopg.connect(database, autocommit=True) as on:

@@ -141,8 +141,8 @@ class RamTarget(DeltaTarget):
     def rule_columns(self, table: str) -> set[str]:
         return set()
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         return [self._merge(one) for one in batches]

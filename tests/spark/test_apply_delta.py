@@ -17,7 +17,7 @@ from tailrace.targets.delta import layout as delta_layout
 from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 from tailrace.testing.mapped_targets import MappedTargetConformance, locations
@@ -109,7 +109,7 @@ class TestTaskLocal(_Delta, TargetConformance):
     def test_a_batch_too_large_for_a_task_is_merged_by_shards(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(MergeTask, "run", lambda _: None)
+        monkeypatch.setattr(TaskLocalMerge, "run", lambda _: None)
         done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
         assert (done.plan, done.updated, done.deleted) == ("rewrite", 1, 1)
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))

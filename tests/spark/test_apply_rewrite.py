@@ -20,7 +20,7 @@ from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import target_files
 from tailrace.targets.delta.rewrite import Rewrite
 from tailrace.targets.delta.table_info import is_plain
-from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit
@@ -57,7 +57,7 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         rows=columns(made, stored),
     )  # fmt: skip
     table = DeltaTable(path)
-    done = MergeTask(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
+    done = TaskLocalMerge(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
     assert done is not None
     return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tailrace.engine.columns import KEPT, OP
 from tailrace.targets import spark_fold as shards
 from tailrace.targets.images import last_truncate, refused
-from tailrace.targets.plans import UNKNOWN, Folded
+from tailrace.targets.plans import UNKNOWN, FoldedChanges
 from tailrace.targets.spark_fold import fold
 from tailrace.testing.images import RELATION, Image, batch_of, change_table, image, move
 
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.spark
 
 def fold_of(
     spark: SparkSession, *rows: Image, counts: Mapping[str, int] | None = None, after: int = -1
-) -> Folded:
+) -> FoldedChanges:
     batch, changes = batch_of(RELATION, rows), change_table(spark, RELATION, rows)
     batch = batch if counts is None else replace(batch, counts=counts)
     truncate = last_truncate(changes, batch.counts, after)
     there = spark.createDataFrame([(5, "theirs", None)], "id int, v string, Wide_Word decimal(12,2)")
-    return fold(changes, batch, after=after, truncate=truncate, there=lambda _: there)
+    return fold(changes, batch, after=after, truncate=truncate, read_rows=lambda _: there)
 
 
-def held(made: Folded) -> dict[Any, tuple[Any, ...]]:
+def held(made: FoldedChanges) -> dict[Any, tuple[Any, ...]]:
     """Key -> (operation, v), and what is kept when the fold is partial."""
     found = {}
     for r in made.df.collect():

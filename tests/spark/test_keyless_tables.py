@@ -141,7 +141,7 @@ def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_pa
 def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession) -> None:
     """Nor is a delete about one: all columns tell rows apart. Images that say which columns they have are whole."""
     narrow = KEYLESS.with_columns([replace(KEYLESS.columns[0], type="smallint"), KEYLESS.columns[1]])
-    demands = Demands(frozenset({"v"}), {"good": "v <> 'bad'"})
+    constraints = Constraints(frozenset({"v"}), {"good": "v <> 'bad'"})
     big, none, bad = {"id": 70000, "v": "a"}, {"id": 1, "v": None}, {"id": 1, "v": "bad"}
     table = notes(
         spark, (1, "I", ONE), (2, "D", big), (3, "B", big), (3, "U", ONE), (4, "D", none),
@@ -149,7 +149,7 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     )  # fmt: skip
     whole = mask.encode(table.ordinal(c) for c in table.columns)
     df = table.df.withColumn(table.header("column_mask"), F.lit(bytearray(whole)))
-    found = rejects.judged(table.with_df(df), narrow, Rules.of("strict"), demands)
+    found = rejects.judged(table.with_df(df), narrow, Rules.of("strict"), constraints)
     seq, oper = (found.header(n) for n in ("change_seq", "change_oper"))
     bad = found.df.where(F.col(WHY).isNotNull()).select(seq, oper, WHY).collect()
     assert sorted((int(r[0][-2:]), r[1], r[2]) for r in bad) == [

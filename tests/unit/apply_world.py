@@ -19,7 +19,7 @@ from tailrace.apply import table_progress
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.rejects import Demands
+from tailrace.apply.rejects import Constraints
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -249,8 +249,8 @@ class Target:
         assert self.world.reached[table] == number
         return None
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         return [self._tried(one) for one in batches]

@@ -27,11 +27,11 @@ from tailrace.model.change import Relation
 from tailrace.model.positions import ChangeRange, Position, order_key
 from tailrace.model.types import schema_of
 from tailrace.targets import text_renderer
-from tailrace.targets.audit import Audit, LogPart
+from tailrace.targets.audit import Audit, KeyLogOutput
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta.merge import ManyTask
+from tailrace.targets.delta.merge import MergeTask
 from tailrace.targets.delta.sharded_merge import Shards
-from tailrace.targets.delta.task_local_merge import MergeTask
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField
@@ -55,7 +55,7 @@ TIME = 2026010100000000
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are rendered in parts and by threads, as those of large batches are."""
     monkeypatch.setattr(text_renderer, "_ROWS", 3)
-    monkeypatch.setattr(text_renderer, "_BEGUN", 500)
+    monkeypatch.setattr(text_renderer, "_MIN_BYTES", 500)
 
 
 class Place:
@@ -84,7 +84,7 @@ class Place:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
             return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-        return MergeTask(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
+        return TaskLocalMerge(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
 
     def batch(self, changes: Sequence[Change], end: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""
@@ -111,7 +111,7 @@ class Place:
         )  # fmt: skip
         exceptions = self.exceptions
         return Audit(
-            "s.t", self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, self.mode),
+            "s.t", self.rules, exceptions, header, KeyLogOutput(self.log, SCHEMA, header, self.mode),
             exceptions.counts("s.t", after, self.rules.limits), after,
         )  # fmt: skip
 
@@ -212,7 +212,7 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
                 "s.t", RELATION, ChangeRange(1, 3), f"{tmp_path}/{name}/changes", Position("B"), target=target, app_id="t"
             )
         )  # fmt: skip
-    good, bad, new = map(ManyTask(Limits(), None), todo)
+    good, bad, new = map(MergeTask(Limits(), None), todo)
     assert isinstance(good, MergeResult) and good.outcome.inserted == 2
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
@@ -246,7 +246,7 @@ def test_one_task_writes_anew_up_to_a_limit(tmp_path: Path, keys: str, limit: fl
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
     one = ChangeBatch("s.t", RELATION, ChangeRange(0, 9), path, target=place.path, app_id="t")
-    found = ManyTask(Limits(local_bytes=int(limit * size)), None)(one)
+    found = MergeTask(Limits(local_bytes=int(limit * size)), None)(one)
     assert isinstance(found, MergeResult) is done, found
     assert (lake.progress(place.path, "t") == 9) is done
     changed = 0 if keys.endswith("T") else len(keys)

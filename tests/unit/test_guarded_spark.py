@@ -15,7 +15,7 @@ from tailrace.lake import delta as lake
 from tailrace.lake import guards
 from tailrace.model.change import Column, Relation
 from tailrace.targets.delta import layout, spark_io
-from tailrace.targets.plans import Folded
+from tailrace.targets.plans import FoldedChanges
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
@@ -23,7 +23,7 @@ WRITES: dict[str, Callable[[MagicMock, str], Any]] = {
     "overwrite": lambda it, path: spark_io.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
     "add": lambda it, path: spark_io.write(it, path, 0, "append"),
     "deletion vectors": lambda it, path: spark_io.enable_vectors(it, path, 0),
-    "merge": lambda it, path: spark_io.merge(it, Folded(it, ()), path, 0, RELATION, "x", 1, pruned=False),
+    "merge": lambda it, path: spark_io.merge(it, FoldedChanges(it, ()), path, 0, RELATION, "x", 1, pruned=False),
     "maintenance": lambda it, path: layout.maintain_distributed(it, path, 2, 60),
     "columns": lambda it, path: lake.add_columns(path, [pa.field("more", pa.int32())]),
 }

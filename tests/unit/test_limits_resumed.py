@@ -41,7 +41,7 @@ class Limited:
         """How many there were, for the next batch."""
         batch = self.rules.prepared(ChangeBatch("s.t", relation("t"), ChangeRange(after, after + 9)), 0)
         assert batch.audit is not None
-        return batch.audit.counted.get(KIND, 0)
+        return batch.audit.counts.get(KIND, 0)
 
     def suspend(self) -> None:
         """What is left of a suspension, when a kill comes before the count begins anew."""

@@ -10,7 +10,7 @@ from ..formats.sqdr import text as sqdr_text
 from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import FEW, SCHEMA, KeyLog
 from ..lake import delta as lake
-from ..targets.audit import Audit, LogPart
+from ..targets.audit import Audit, KeyLogOutput
 from ..targets.base import Target
 from ..targets.change_batch import ChangeBatch
 from ..targets.merge_result import Conflicts, Ends, MergeResult
@@ -55,12 +55,14 @@ def audit(
     if log is not None:
         lake.create(log.path, SCHEMA)
         # A note names files.
-        handed = FEW if target.capabilities.notes is None else 0
-        part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), handed, log.life)
-    places: tuple[int, ...] = ()
+        returned = FEW if target.capabilities.notes is None else 0
+        part = KeyLogOutput(
+            log.path, SCHEMA, header, log.mode, log.visible(relation.table), returned, log.life
+        )
+    mask_bits: tuple[int, ...] = ()
     if rules.mode == "archive":
         names = list(dict.fromkeys([*target.columns(relation.table), *(f.name for f in fields)]))
-        places = tuple(names.index(f.name) for f in fields)
+        mask_bits = tuple(names.index(f.name) for f in fields)
     return Audit(
         relation.table,
         rules,
@@ -69,6 +71,6 @@ def audit(
         part,
         counted,
         after,
-        places=places,
+        mask_bits=mask_bits,
         log_only=batch.log_only,
     )

@@ -18,14 +18,14 @@ from ..model.change import BEFORE, DELETE, INSERT, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
 from ..model.types import arrow_type
 from ..store.tables import widens
-from ..targets.base import Demands
+from ..targets.base import Constraints
 from ..targets.images import col
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
 
-def judged(changes: ChangeTable, relation: Relation, rules: Rules, demands: Demands) -> ChangeTable:
+def judged(changes: ChangeTable, relation: Relation, rules: Rules, constraints: Constraints) -> ChangeTable:
     """The changes, with a column `WHY` if the target may not hold some: what is wrong with each (string;
     NULL: nothing). That a key is NULL is found when they are decided.
 
@@ -33,12 +33,12 @@ def judged(changes: ChangeTable, relation: Relation, rules: Rules, demands: Dema
     """
     from pyspark.sql import functions as F
 
-    if not (demands or retyped(changes, relation)):
+    if not (constraints or retyped(changes, relation)):
         return changes
     have = changes.df.columns  # CHECKs may name columns that the changes lack
     lacking = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
     wide = changes.with_df(changes.df.withColumns(lacking))
-    why = reason(wide, relation, demands, archives=rules.mode == "archive")
+    why = reason(wide, relation, constraints, archives=rules.mode == "archive")
     if rules.mode == "archive":  # old images are not written
         why = F.when(col(changes.header("change_oper")) != BEFORE, why)
     return changes.with_df(wide.df.withColumn(WHY, why).select(*map(col, have), WHY))
@@ -55,7 +55,7 @@ def held_in(relation: Relation, there: Mapping[str, str]) -> Relation:
 
 
 def reason(
-    changes: ChangeTable, relation: Relation, demands: Demands, *, archives: bool = False
+    changes: ChangeTable, relation: Relation, constraints: Constraints, *, archives: bool = False
 ) -> SparkColumn:
     """Why the target cannot hold a change, as far as its own image tells (string; NULL: it can).
 
@@ -75,12 +75,12 @@ def reason(
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(held & lost, F.lit(f"{c.name} is no {c.type}")))
-        if c.name in demands.not_null and not c.key:
+        if c.name in constraints.not_null and not c.key:
             sets = written if bag else _set(changes, c.name, oper)
             null = (col(c.name).isNull() if c.name in have else F.lit(True)) & sets
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))
     whole = written & (F.lit(True) if bag else ~lacks(changes))
-    found += [F.when(whole, one) for one in refusals(demands)]
+    found += [F.when(whole, one) for one in refusals(constraints)]
     return F.coalesce(*found, F.lit(None).cast("string"))
 
 
@@ -90,13 +90,13 @@ def retyped(changes: ChangeTable, relation: Relation) -> bool:
     return any(kinds.get(c.name, c.type) != c.type for c in relation.columns)
 
 
-def refusals(demands: Demands) -> list[SparkColumn]:
+def refusals(constraints: Constraints) -> list[SparkColumn]:
     """Of a whole row which CHECKs refuse it (strings; NULL: it does not). NULL is not true, and what fails is
     refused by whoever writes the row."""
     from pyspark.sql import functions as F
 
     made = []
-    for name, condition in sorted(demands.checks.items()):
+    for name, condition in sorted(constraints.checks.items()):
         holds = _tried(F.coalesce(F.expr(condition), F.lit(False)))
         made.append(
             F.when(holds.isNull(), F.lit(f"CHECK {name} cannot be computed for it")).when(

@@ -15,7 +15,7 @@ from ..keylog.control_tables import ApplyExceptions, Suspensions, SuspensionStor
 from ..keylog.key_log import KeyLog
 from ..keylog.notes import recover
 from ..model.change import ChangeTable, Relation
-from ..targets.base import Demands, Target, gone
+from ..targets.base import Constraints, Target, missing_baseline
 from ..targets.change_batch import ChangeBatch
 from ..targets.merge_result import MergeResult
 from . import audits, rejects, target_mode
@@ -67,7 +67,7 @@ class RulesApplier:
         self.begin(batch.table, batch.range.lower, baseline)
         if self.adds_columns and not batch.log_only:
             if baseline and not self.target.exists(batch.table):
-                raise gone(batch.table)
+                raise missing_baseline(batch.table)
             self.alter(batch.table, batch.relation, batch.relation)
         return self.audited(batch)
 
@@ -106,10 +106,10 @@ class RulesApplier:
         `relation`: the columns of the changes in the target's types."""
         layout = target_mode.relation_of(relation, self.rules)
         exists = self.target.exists(relation.table)
-        demands = self.target.demands(relation.table) if exists else Demands()
+        constraints = self.target.constraints(relation.table) if exists else Constraints()
         archives = self.rules.mode == "archive"
         keyed = layout if archives else replace(relation, columns=layout.columns)
-        return rejects.judged(changes, keyed, self.rules, demands)
+        return rejects.judged(changes, keyed, self.rules, constraints)
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""

@@ -15,7 +15,7 @@ from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
 from ..model.positions import ChangeNumber, order_key
 from ..state.open_warnings import log_only
-from ..targets.keyless import refuse_marks
+from ..targets.keyless import refuse_soft_delete
 from .rules import RulesApplier
 from .target_mode import refuse_other_mode
 
@@ -80,7 +80,7 @@ class TaskRules:
         """
         rules = self._of_table(table).rules
         if not relation.key:
-            refuse_marks(table, rules)
+            refuse_soft_delete(table, rules)
         self._refuse_other_mode(table, relation, rules)
         rules = rules.lenient if window else rules
         keylog = None if logged or self._log.mode == "off" else self._log

@@ -40,7 +40,7 @@ from ..state.baselines import Baseline
 from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.streams import ANEW, MADE, MAKING, newest
-from ..targets.base import GONE, GONE_HINT
+from ..targets.base import TARGET_MISSING, TARGET_MISSING_HINT
 from .consumers import consumer_warnings
 from .name_checks import name_findings
 from .table_commands import known
@@ -227,7 +227,13 @@ def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     """
     with suppress(ApplyError):
         return [
-            Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t, t)
+            Finding(
+                "warning" if task.automatic_baseline(t) else "error",
+                TARGET_MISSING,
+                t,
+                TARGET_MISSING_HINT % t,
+                t,
+            )
             for t in Needs(task).gone(tables)
         ]
     return []

@@ -350,13 +350,13 @@ class TableChanges:
     @property
     def defaults(self) -> dict[int, pa.Array]:
         """The default values, by column number, of columns that were added with a default."""
-        from ..targets.layout_changes import value_of
+        from ..targets.layout_changes import missing_value
 
         first: dict[int, Column] = {}
         for one in self.layouts:
             for c in one.relation.columns:
                 first.setdefault(c.attnum, c)
-        return {n: value_of(c, c.missing) for n, c in first.items() if c.missing is not None}
+        return {n: missing_value(c, c.missing) for n, c in first.items() if c.missing is not None}
 
     def _read(
         self,

@@ -1,4 +1,4 @@
-"""Which columns of a target can become another type, or its key, with the values they have."""
+"""Rules for changes of a target's layout: type conversions, new key columns, values of added columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..wire.pgvalues import convert
 from .rule_columns import RULE
 
 TEXTS = frozenset({"text", "varchar"})
-"""Kinds whose text stays the same when one is made into the other."""
+"""Kinds whose texts stay the same when one is converted to the other."""
 _WHOLE = frozenset({"int2", "int4", "int8"})
 _TIMES = frozenset({"timestamp", "timestamptz", "time", "timetz"})
 _ELEMENTS = (
@@ -22,7 +22,7 @@ _ELEMENTS = (
     *((whole, "numeric") for whole in ("smallint", "integer", "bigint")), ("character varying", "text"),
     ("text", "character varying"),
 )  # fmt: skip
-"""Elements of arrays whose text stays the same."""
+"""Conversions of array elements (old type, new type) that leave their texts the same."""
 _KINDS = {
     "character": "bpchar", "character varying": "varchar", "numeric": "numeric",
     "time without time zone": "time", "time with time zone": "timetz",
@@ -34,15 +34,19 @@ _MICROSECONDS = 6
 
 
 def refuse_retype(table: str, old: Column, new: Column, *, as_text: bool) -> None:
-    """Refuses what the values kept here cannot be turned into as the source turned them.
+    """Refuses a new type of a column if the target cannot convert its values as the source did.
 
-    `as_text`: whether the target writes values of the old type as text in PostgreSQL's own words.
+    Args:
+        table: the source table.
+        old: the column before.
+        new: the column after.
+        as_text: whether the target converts values of the old type to text as PostgreSQL does.
 
     Raises:
-        BaselineNeededError: the column needs the source's own values.
+        BaselineNeededError: only the source has the values of the new type.
     """
     if old.type == new.type:
-        if RULE in (old.kind, new.kind):  # an earlier release, or whoever made the target, did not say so
+        if RULE in (old.kind, new.kind):  # an earlier release or a manually created target did not record it
             return
         if old.kind == new.kind:
             if _unchanged(old, new):
@@ -59,14 +63,14 @@ def refuse_retype(table: str, old: Column, new: Column, *, as_text: bool) -> Non
         name, had = f"{table}.{new.name}", f"leave it at {new.type}"
         named = f"give it its type under its new name (`types: {{{name}: {old.type}}}`), or {had}; "
     raise BaselineNeededError(
-        f"{changed(old, new)}; its earlier values cannot be turned into that without the source",
+        f"{changed(old, new)}; its earlier values cannot be converted without the source",
         where=table,
         hint=f"{named}`tailrace resync` takes a new baseline of the table",
     )
 
 
 def changed(old: Column, new: Column) -> str:
-    """Says that a column has another type: the source's, or the one that `types` gives it here.
+    """Returns a message about a column's new type, at the source or from the setting `types`.
 
     >>> changed(Column("n", 1, "integer", "int4", "int"), Column("n", 1, "bigint", "int8", "bigint"))
     "column 'n' changed from integer to bigint"
@@ -83,15 +87,15 @@ def changed(old: Column, new: Column) -> str:
 
 
 def _by_types(old: Column, new: Column) -> bool:
-    """Whether it is the same type at the source, and another one here."""
+    """Whether the type at the source is the same, and the lake type is another one."""
     return (old.source_type, old.kind) == (new.source_type, new.kind) and old.type != new.type
 
 
 def _unchanged(old: Column, new: Column) -> bool:
-    """Whether PostgreSQL's own conversion between two types of one kind leaves every value as it was.
+    """Whether PostgreSQL's conversion between two types of one kind leaves every value the same.
 
-    Their modifiers tell: fewer digits of a second, or behind the point, round. Text is not cut: what is too
-    long is an error, but for blanks at its end.
+    Their modifiers decide: fewer fractional digits round values. Text is not truncated: PostgreSQL reports an
+    error if it is too long, except for trailing blanks.
 
     >>> old, new = (Column("v", 1, f"time({n}) without time zone", "time", "string") for n in (3, 0))
     >>> _unchanged(new, old), _unchanged(old, new)
@@ -105,7 +109,7 @@ def _unchanged(old: Column, new: Column) -> bool:
         return fields[1] in (fields[0], "interval") and _seconds(b) >= _seconds(a)
     if old.kind == "numeric":
         return _keeps_digits(_scale(a), _scale(b), text=old.type == "string")
-    if old.kind == "bpchar":  # blanks fill it up
+    if old.kind == "bpchar":  # padded with blanks
         return a == b
     if old.kind == "array":
         return _same_elements(a.rstrip("[]"), b.rstrip("[]"))
@@ -113,14 +117,14 @@ def _unchanged(old: Column, new: Column) -> bool:
 
 
 def _keeps_digits(had: int | None, has: int | None, *, text: bool) -> bool:
-    """Whether numerics of one scale are the same in another one; as text they have as many digits."""
+    """Whether numerics of one scale are the same in another scale; as `text`, only in the same scale."""
     if had is None or has is None:
         return has is None
     return had == has if text else had <= has
 
 
 def _same_elements(a: str, b: str) -> bool:
-    """`_unchanged` for the elements of arrays, of which only the words are known."""
+    """Like `_unchanged`, for array elements, of which only the names of the types are known."""
     bare = _NUMBERS.sub("", a), _NUMBERS.sub("", b)
     if bare in _ELEMENTS:
         return bare[1] != "numeric" or not _scale(b)
@@ -132,48 +136,52 @@ def _same_elements(a: str, b: str) -> bool:
 
 
 def _same_digits(old: Column, new: Column) -> bool:
-    """Whether a number is written alike as a numeric of this type."""
+    """Whether a number has the same text as a numeric of the new type."""
     scale = _scale(new.source_type)
     if scale is None or (scale == 0 and old.kind in _WHOLE):
         return True
     return old.kind == "numeric" and scale == _scale(old.source_type)
 
 
-def _seconds(words: str) -> int:
-    """Digits of a second that a type of times has."""
-    found = _NUMBERS.search(words)
+def _seconds(kind: str) -> int:
+    """Returns the number of fractional digits of seconds in a time type."""
+    found = _NUMBERS.search(kind)
     return int(found[1]) if found else _MICROSECONDS
 
 
-def _scale(words: str) -> int | None:
-    """Digits behind the point; None: as many as each value has."""
-    found = _NUMBERS.search(words)
+def _scale(kind: str) -> int | None:
+    """Returns the scale of a numeric type; None if each value has its own."""
+    found = _NUMBERS.search(kind)
     return int(found[2] or 0) if found else None
 
 
 def refuse_new_key(before: Relation, after: Relation) -> None:
-    """Refuses a row key with a column that older rows have no value of: they would not be found again.
+    """Refuses a row key with a new column for which older rows have no value, because they could not be
+    found.
 
     Raises:
-        BaselineNeededError: the source gave them values that are not in its log.
+        BaselineNeededError: the values are not in the source's log.
     """
     had = {c.attnum for c in before.columns}
     for c in after.columns:
         if c.key and c.attnum not in had and c.missing is None:
             raise BaselineNeededError(
-                f"column {c.name!r} is new and part of the row key: older rows have no value of it here",
+                f"column {c.name!r} is new and part of the row key: older rows have no value of it in the target",
                 where=before.table,
                 hint="`tailrace resync` takes a new baseline of the table",
             )
 
 
-def value_of(column: Column, missing: str) -> pa.Array:
-    """The value that rows older than a column have, from the text of the source: one row of its lake type.
+def missing_value(column: Column, missing: str) -> pa.Array:
+    """Converts the text of the value that rows have in a column which was added after them.
+
+    Returns:
+        One value of the column's lake type.
 
     Raises:
-        ApplyError: the type cannot hold it.
+        ApplyError: the type cannot hold the value.
 
-    >>> value_of(Column("n", 4, "integer", "int4", "int"), "7").to_pylist()
+    >>> missing_value(Column("n", 4, "integer", "int4", "int"), "7").to_pylist()
     [7]
     """
     values, bad = convert(column.type, column.kind, pa.array([missing], pa.string()))

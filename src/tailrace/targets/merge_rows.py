@@ -16,11 +16,11 @@ from .staged_changes import stage
 
 
 def merge_rows(target: Target, changes: ChangeTable, batch: ChangeBatch, folder: str) -> ApplyOutcome:
-    """Merges the changes of a DataFrame that a target does not have yet, without rules and key log: every
-    change is upserted. Returns what was done to the target's rows.
+    """Merges the changes of a DataFrame that a target does not have yet, without rules and key log: all
+    changes are upserted. Returns the effect on the target's rows.
 
     Args:
-        target: the target; it creates the table if that does not exist.
+        target: the target; the table is created if it does not exist.
         changes: the change rows.
         batch: the table, the layout, the end of the range.
         folder: a folder for files that tasks exchange.

@@ -100,7 +100,7 @@ class MappedTargetConformance(TargetHooks):
         self.run(spark, filled, EU, *moved)
         self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y"))
         asked = few_rows(spark, {"site": "string", "id": "int"}, [{"site": "eu", "id": n} for n in (2, 3)])
-        found = {tuple(r) for r in filled.rows_there(EU, asked).select("site", "id").collect()}
+        found = {tuple(r) for r in filled.rows_with_keys(EU, asked).select("site", "id").collect()}
         assert ("eu", 2) in found and ("eu", 3) not in found
 
         cut: list[Image] = [(7, "I", {"id": 5, "v": "no"}), (8, "T", {}), (9, "I", {"id": 3, "v": "again"})]

@@ -38,7 +38,7 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
 
     def test_rows_that_are_there(self, spark: SparkSession, filled: Target) -> None:
         asked = few_rows(spark, {"id": "int"}, [{"id": n} for n in (2, 7, 3)])
-        rows = filled.rows_there(self.relation, asked).collect()
+        rows = filled.rows_with_keys(self.relation, asked).collect()
         assert {(2, "b"), (3, "c")} <= {(r["id"], r["v"]) for r in rows} and 7 not in {r["id"] for r in rows}
 
     def test_truncate(self, spark: SparkSession, filled: Target) -> None:
@@ -108,7 +108,7 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
         assert not filled.exists("shop.other")
         assert list(filled.columns(self.relation.table)) == [c.name for c in self.relation.columns]
         keys = few_rows(spark, {"id": "int"}, [{"id": 1}])
-        found = filled.rows_there(new, keys).where("id = 1").collect()
+        found = filled.rows_with_keys(new, keys).where("id = 1").collect()
         assert [(r["v"], r["w"]) for r in found] == [("a", None)]
 
     def test_keyless_appends(self, spark: SparkSession, target: Target) -> None:

@@ -31,7 +31,7 @@ from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
 from ..targets.change_batch import ChangeBatch
 from ..targets.delta import spark_io
-from ..targets.multi_source import own_rows
+from ..targets.multi_source import rows_in_partition
 from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
@@ -93,7 +93,7 @@ class TargetRows:
         assert isinstance(self.rows, TargetVersion)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
         rows = spark_io.rows_of(spark, path, at_version(path, version))
-        return without_deleted(self.task, self.table, own_rows(rows, self.rows.own))
+        return without_deleted(self.task, self.table, rows_in_partition(rows, self.rows.own))
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,10 @@ class TargetVersion:
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Returns its rows in Spark."""
-        from ..targets.multi_source import own_rows
+        from ..targets.multi_source import rows_in_partition
 
         df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
-        return own_rows(df, self.own)
+        return rows_in_partition(df, self.own)
 
 
 def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:

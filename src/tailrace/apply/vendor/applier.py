@@ -125,7 +125,7 @@ class VendorApplier:
         """The layout of the changes: their own, except for columns of the target that cannot follow. These
         keep the target's types, and their values are checked."""
         if not found.relation.key and self._rules.mode != "archive":
-            keyless.refuse_marks(changes.name, self._rules)
+            keyless.refuse_soft_delete(changes.name, self._rules)
             keyless.refuse(changes.name, found.wrong)
         if self._rules.on["data_error"] == "stop" or not self._target.exists(changes.name):
             return found.relation
@@ -203,7 +203,7 @@ class VendorApplier:
         schema = schema_of(layout.columns)
         lake.create(path := copy.path(name), schema)
         if exists:
-            rows = self._target.rows_there(layout, changes.df.select(*map(col, layout.key)))
+            rows = self._target.rows_with_keys(layout, changes.df.select(*map(col, layout.key)))
             files, _ = write_parts(rows, PartTask(path, schema))
             lake.commit(path, files, progress={})
         return copy, path

@@ -27,9 +27,9 @@ from ...lake.vacuum import DURATION
 from ...model.change import Column, Relation
 from ...model.quoting import quoted
 from ...model.types import arrow_type, plain_schema, schema_of, spark_type
-from ..base import Demands
+from ..base import Constraints
 from ..layout_changes import refuse_new_key, refuse_retype
-from ..multi_source import beside_others, refuse_less
+from ..multi_source import refuse_column_loss, shared_layouts
 from ..rule_columns import RULE, rule_column
 from . import spark_io
 from .reshape import parts
@@ -75,7 +75,7 @@ def refuse_layout(path: str, before: Relation, after: Relation, *, shared: bool 
     """
     now = DeltaTable(path)
     if shared:
-        refuse_less(before, after, path)
+        refuse_column_loss(before, after, path)
     old = {c.attnum: c for c in before.columns}
     for c in after.columns:
         if c.attnum in old:
@@ -85,12 +85,14 @@ def refuse_layout(path: str, before: Relation, after: Relation, *, shared: bool 
     refuse_new_key(before, after)
     refuse(now, path)
     if shared:
-        _beside(path, now, before, after)
+        _layouts_of_shared(path, now, before, after)
     else:
-        _with_added(path, now, before, after)
+        _layouts_with_added(path, now, before, after)
 
 
-def _with_added(path: str, now: DeltaTable, before: Relation, after: Relation) -> tuple[Relation, Relation]:
+def _layouts_with_added(
+    path: str, now: DeltaTable, before: Relation, after: Relation
+) -> tuple[Relation, Relation]:
     """Two layouts with the columns that somebody added to the target.
 
     Raises:
@@ -111,7 +113,7 @@ def _with_added(path: str, now: DeltaTable, before: Relation, after: Relation) -
     return was, made
 
 
-def refuse_copies(path: str, table: DeltaTable, relation: Relation) -> None:
+def refuse_lost_columns(path: str, table: DeltaTable, relation: Relation) -> None:
     """Raises ApplyError if a keyless table has values in a column that somebody added: rows that are written
     as copies of each other have none."""
     known = {c.name for c in relation.columns}
@@ -149,11 +151,13 @@ def _added(path: str, name: str, kind: pa.DataType, ruled: Collection[str]) -> C
     return made if name in ruled else replace(made, kind=made.type)
 
 
-def _beside(path: str, now: DeltaTable, before: Relation, after: Relation) -> tuple[Relation, Relation]:
+def _layouts_of_shared(
+    path: str, now: DeltaTable, before: Relation, after: Relation
+) -> tuple[Relation, Relation]:
     """Two layouts of a source with what others have made of the target; the new one takes nothing of it."""
     have = {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}
-    made = beside_others(before, after, have, rule_columns(now))
-    refuse_less(*made, path)
+    made = shared_layouts(before, after, have, rule_columns(now))
+    refuse_column_loss(*made, path)
     return made
 
 
@@ -165,7 +169,7 @@ def alter(spark: SparkSession, path: str, before: Relation, after: Relation, *, 
         return
 
     def once(now: DeltaTable) -> int | None:
-        layouts = (_beside if shared else _with_added)(path, now, before, after)
+        layouts = (_layouts_of_shared if shared else _layouts_with_added)(path, now, before, after)
         return _altered(spark, path, now, *layouts)
 
     lake.on_newest(path, once)
@@ -205,11 +209,11 @@ def _rewrite(
 ) -> int | None:
     files = parts(spark, path, table, before, after)
     reach("delta.rewrite")
-    now, schema = table.version(), _demanding(table, before, after)
+    now, schema = table.version(), _schema_of(table, before, after)
     return lake.overwrite(path, files, schema=schema, progress={}, only_after=now, info=mark(after))
 
 
-def _demanding(table: DeltaTable, before: Relation, after: Relation) -> pa.Schema:
+def _schema_of(table: DeltaTable, before: Relation, after: Relation) -> pa.Schema:
     """The schema of a new layout; columns that stay demand what they have demanded, and those that nothing
     happens to keep their metadata."""
     names = {c.attnum: c.name for c in before.columns}
@@ -243,13 +247,13 @@ def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuu
     mine.sql(f"VACUUM delta.{quoted(path)} RETAIN {lake.hours(vacuum_after)} HOURS")
 
 
-def takes_parts(table: DeltaTable) -> bool:
+def accepts_files(table: DeltaTable) -> bool:
     """Whether whole files may be added to a table: they have all of its columns (values of partitions are in
     the log alone), and it demands nothing of their rows."""
-    return not table.metadata().partition_columns and not demands(table)
+    return not table.metadata().partition_columns and not constraints(table)
 
 
-def demands(table: DeltaTable) -> Demands:
+def constraints(table: DeltaTable) -> Constraints:
     """NOT NULL, CHECKs, invariants and generated columns that a table has."""
     words = table.metadata().configuration
     checks = {k.removeprefix(_CHECK): v for k, v in words.items() if k.startswith(_CHECK) and v is not None}
@@ -258,7 +262,7 @@ def demands(table: DeltaTable) -> Demands:
             checks[f"of {one.name}"] = str(json.loads(str(invariant))["expression"]["expression"])
         if made := one.metadata.get(_GENERATED):
             checks[f"of {one.name}"] = f"{quoted(one.name)} <=> ({made})"
-    return Demands(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
+    return Constraints(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
 
 
 def mark(relation: Relation) -> dict[str, str]:

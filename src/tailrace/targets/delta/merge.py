@@ -13,12 +13,12 @@ from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_i
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...model.positions import order_key
-from ..audit import LOST
+from ..audit import RESULT_LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
 from ..plans import Limits, is_local
 from .table_info import actions, is_plain, open_at, size_of
-from .task_local_merge import MergeTask
+from .task_local_merge import TaskLocalMerge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ SHARD_COST = 2
 
 
 @dataclass(frozen=True)
-class ManyTask:
+class MergeTask:
     """Merges the batch of one table. Returns what was done; the error of a table whose changes were not
     applied; None if the batch is to be merged by shards (nothing was done, or what was found is not known).
 
@@ -53,7 +53,7 @@ class ManyTask:
             return None  # it is read again
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
             return raised_in_task(error, f"apply {one.table}")
-        if done == LOST and one.audit is None:
+        if done == RESULT_LOST and one.audit is None:
             done = MergeResult(ApplyOutcome(version=lake.version(one.target)), one.range.end)
         if not isinstance(done, MergeResult):
             return None
@@ -74,12 +74,12 @@ class ManyTask:
             return None
         reached = order_key(lake.reached(table, one.app_id))
         if reached >= one.range.end and not one.log_only:
-            return LOST
+            return RESULT_LOST
         if one.audit is not None and one.range.lower < reached < one.range.end:
             return None  # the key log has to be completed first
         if {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}:
             return None
-        return MergeTask(one, table, reached, self.memory_bytes, self.limits.local_bytes).run()
+        return TaskLocalMerge(one, table, reached, self.memory_bytes, self.limits.local_bytes).run()
 
     def _may(self, one: ChangeBatch, table: DeltaTable) -> bool:
         """Whether one task may look for the rows."""
@@ -95,23 +95,23 @@ class ManyTask:
 def merge(
     spark: SparkSession | None,
     todo: Sequence[ChangeBatch],
-    make: ManyTask,
+    make: MergeTask,
     by_shards: Callable[[ChangeBatch], MergeResult],
 ) -> list[MergeResult | TailraceError]:
     """Merges all batches in one job, as many side by side as there are slots; then those that are too large
     for one task, one by one, by shards. Gives for each, in their order, what was done, or the error of a
     table whose changes were not applied."""
     weights = [one.size for one in todo]
-    small = [n for n, one in enumerate(todo) if weights[n] <= ROWS or one.rows is not None]
+    single = [n for n, one in enumerate(todo) if weights[n] <= ROWS or one.rows is not None]
     found: dict[int, MergeResult | TailraceError | None] = {}
-    if small:
-        some = [todo[n] for n in small]
-        found |= zip(small, _in_one_job(spark, some, [weights[n] for n in small], make), strict=True)
+    if single:
+        some = [todo[n] for n in single]
+        found |= zip(single, _in_one_job(spark, some, [weights[n] for n in single], make), strict=True)
     return [found.get(n) or _sharded(one, by_shards) for n, one in enumerate(todo)]
 
 
 def _in_one_job(
-    spark: SparkSession | None, todo: Sequence[ChangeBatch], weights: Sequence[int], make: ManyTask
+    spark: SparkSession | None, todo: Sequence[ChangeBatch], weights: Sequence[int], make: MergeTask
 ) -> list[MergeResult | TailraceError | None]:
     if any(one.rows is not None for one in todo):
         spark = None  # the rows are in the driver

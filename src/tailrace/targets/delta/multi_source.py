@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
+def merge_rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
     """The places of batches that may be merged side by side: no two of them have one target.
 
     >>> from tailrace.model.change import Relation
@@ -51,13 +51,13 @@ def rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
         left = [place for place in left if place not in set(mine)]
 
 
-def load_part(
+def load_partition(
     path: str,
     app: str,
     relation: Relation,
     rows: DataFrame | Parts,
     after: int,
-    own: Mapping[str, str],
+    partition: Mapping[str, str],
     rule_columns: Mapping[str, str],
 ) -> int:
     """Makes rows all those with the constants `own`, in one commit with the source's progress: files that
@@ -80,7 +80,7 @@ def load_part(
     if not is_plain(now):
         if isinstance(rows, Parts):  # it was plain when it was asked
             raise ConcurrentCommitError.at(path, now.version())
-        return _load_by_spark(path, app, rows, after, own, takes)
+        return _load_by_spark(path, app, rows, after, partition, takes)
     # Columns that a file lacks are NULL.
     files, _ = write_parts(rows, PartTask(path, schema_of(relation.columns)))
 
@@ -88,10 +88,10 @@ def load_part(
         schema = takes(now)
         if not is_plain(now):  # it was, when the rows were read
             raise ConcurrentCommitError.at(path, now.version())
-        gone, others = without(now, path, own, schema)
+        replaced, others = rewrite_without(now, path, partition, schema)
         reach("delta.load")
         try:
-            exchange(now, gone, [*others, *files], app, max(after, 0), info(plan="load"))
+            exchange(now, replaced, [*others, *files], app, max(after, 0), info(plan="load"))
         except CommitFailedError:
             return None
         return True
@@ -100,35 +100,37 @@ def load_part(
     return order_key(lake.version(path))
 
 
-def without(
-    now: DeltaTable, path: str, own: Mapping[str, str], schema: pa.Schema
+def rewrite_without(
+    now: DeltaTable, path: str, partition: Mapping[str, str], schema: pa.Schema
 ) -> tuple[list[dict[str, object]], list[lake.AddedFile]]:
     """The files that have rows with the constants `own` (as add actions), and parts with their other rows."""
     files = actions(now).to_pylist()
     with thread_pool("load", worth=len(files) > 1) as pool:
-        found = list(pool.map(partial(_without, path, own, schema), [f["path"] for f in files]))
-    gone = [file for file, (mine, _) in zip(files, found, strict=True) if mine]
-    return gone, [part for _, part in found if part is not None]
+        found = list(
+            pool.map(partial(_rewrite_file_without, path, partition, schema), [f["path"] for f in files])
+        )
+    replaced = [file for file, (mine, _) in zip(files, found, strict=True) if mine]
+    return replaced, [part for _, part in found if part is not None]
 
 
-def _without(
-    path: str, own: Mapping[str, str], schema: pa.Schema, name: str
+def _rewrite_file_without(
+    path: str, partition: Mapping[str, str], schema: pa.Schema, name: str
 ) -> tuple[bool, lake.AddedFile | None]:
     """Whether a file has rows with these constants, and a part with its other rows."""
     fs, full = lake.filesystem(f"{path}/{name}")
     with pq.ParquetFile(full, filesystem=fs, buffer_size=1 << 20) as file:
-        named = (b for b in file.iter_batches(columns=list(own), use_threads=False))
-        if not any(pc.any(_mine(batch, own)).as_py() for batch in named):
+        named = (b for b in file.iter_batches(columns=list(partition), use_threads=False))
+        if not any(pc.any(_mine(batch, partition)).as_py() for batch in named):
             return False, None
         part = lake.Part(path, schema)
         for batch in file.iter_batches(use_threads=False):
-            part.write(lake.fitted(batch.filter(pc.invert(_mine(batch, own))), schema))
+            part.write(lake.fitted(batch.filter(pc.invert(_mine(batch, partition))), schema))
     return True, part.close()
 
 
-def _mine(rows: pa.RecordBatch, own: Mapping[str, str]) -> pa.Array:
+def _mine(rows: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
     """Which rows have these constants."""
-    same = [pc.fill_null(pc.equal(rows[name], value), False) for name, value in own.items()]
+    same = [pc.fill_null(pc.equal(rows[name], value), False) for name, value in partition.items()]
     return reduce(pc.and_, same)
 
 
@@ -137,7 +139,7 @@ def _load_by_spark(
     app: str,
     rows: DataFrame,
     after: int,
-    own: Mapping[str, str],
+    partition: Mapping[str, str],
     takes: Callable[[DeltaTable], pa.Schema],
 ) -> int:
     """The same for a table whose files Spark alone exchanges; `takes` gives its schema. The progress is a
@@ -145,7 +147,7 @@ def _load_by_spark(
     from pyspark.sql import functions as F
 
     have = set(rows.columns)
-    where = " AND ".join(f"{quoted(n)} = '{_text(v)}'" for n, v in own.items())
+    where = " AND ".join(f"{quoted(n)} = '{_text(v)}'" for n, v in partition.items())
 
     def once(now: DeltaTable) -> bool | None:
         kinds = {f.name: spark_type(f.type) for f in takes(now)}

@@ -21,7 +21,7 @@ from ...lake.filestats import width
 from ...model.change import Column, Relation
 from ...model.types import arrow_type, schema_of
 from ...wire.pgoutput_write import text_of
-from ..layout_changes import value_of
+from ..layout_changes import missing_value
 from ..parts import result, run
 from .spark_io import rows_of
 from .table_info import has_vectors, rows_in
@@ -78,7 +78,7 @@ def _missing(column: Column, rows: int) -> pa.Array:
     """What rows older than a column have in it."""
     if column.missing is None:
         return pa.nulls(rows, arrow_type(column.type))
-    return pa.repeat(value_of(column, column.missing)[0], rows)
+    return pa.repeat(missing_value(column, column.missing)[0], rows)
 
 
 @dataclass(frozen=True)

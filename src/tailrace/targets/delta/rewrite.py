@@ -30,7 +30,7 @@ from ...model.positions import order_key
 from ..merge_result import ApplyOutcome
 from .commit import exchange
 from .table_info import actions
-from .target_files import BATCH, NONE, SMALL, TargetFiles, TargetPiece, beside, edges
+from .target_files import BATCH, NONE, SMALL, PartRewrite, TargetFiles, column_range, other_columns
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
@@ -57,18 +57,18 @@ class TargetVersion:
 
 
 @dataclass(frozen=True)
-class Found:
+class TouchedRows:
     """Rows of a target that change: of each of some files their numbers and their changes; `gone`: the files
     that are replaced."""
 
     files: list[dict[str, Any]]
-    met: list[tuple[Places, Places]]
-    gone: list[dict[str, Any]]
+    matches: list[tuple[Places, Places]]
+    replaced: list[dict[str, Any]]
 
     @property
     def changes(self) -> Places:
         """The changes that meet rows."""
-        return np.concatenate([NONE, *[changes for _, changes in self.met]])
+        return np.concatenate([NONE, *[changes for _, changes in self.matches]])
 
 
 class Rewrite:
@@ -80,55 +80,59 @@ class Rewrite:
         source: Source,
         memory_bytes: int | None,
         auditor: BatchAuditor,
-        own: Mapping[str, str] | None = None,
+        partition: Mapping[str, str] | None = None,
     ) -> None:
-        self._target, self._auditor, self._own = target, auditor, own
-        self._lanes = cores()
+        self._target, self._auditor, self._partition = target, auditor, partition
+        self._threads = cores()
         # The changes may take half of the memory; a batch being copied is there about three times.
-        share = BATCH if memory_bytes is None else memory_bytes // 2 // self._lanes // 3
-        more = beside(target.columns, source.schema.names)
+        share = BATCH if memory_bytes is None else memory_bytes // 2 // self._threads // 3
+        more = other_columns(target.columns, source.schema.names)
         self._files = TargetFiles(target.path, source, min(BATCH, share), more)
 
-    def find(self, most: int | None = None) -> Found | None:
+    def find(self, most: int | None = None) -> TouchedRows | None:
         """Finds the rows that changes meet, and decides the changes; None when more than `most` bytes of
         files would be written again."""
-        blind = self._auditor.blind
+        blind = self._auditor.ignores_rows
         first = self.source.known_by[0]
-        files = [f for f in self._target.files if not blind and self._files.may_touch(*edges(f, first))]
+        files = [
+            f for f in self._target.files if not blind and self._files.may_touch(*column_range(f, first))
+        ]
         with self._pool(files) as pool:
             touched = list(pool.map(lambda f: self._files.find(f["path"]), files))
-            met = [(rows, keys) for rows, keys, _ in touched]
-            if most is not None and self._bytes(files, met) > most:
+            matches = [(rows, keys) for rows, keys, _ in touched]
+            if most is not None and self._bytes(files, matches) > most:
                 return None
-            self._decide(files, met, [keys for _, _, keys in touched])
-            if self._auditor.empties:
+            self._decide(files, matches, [keys for _, _, keys in touched])
+            if self._auditor.empties_target:
                 return self._emptied(pool)
-        met = self._counting(met)
-        return Found(files, met, [f for f, (rows, _) in zip(files, met, strict=True) if len(rows)])
+        matches = self._counting(matches)
+        return TouchedRows(
+            files, matches, [f for f, (rows, _) in zip(files, matches, strict=True) if len(rows)]
+        )
 
-    def write(self, found: Found) -> list[lake.AddedFile]:
+    def write(self, found: TouchedRows) -> list[lake.AddedFile]:
         """Writes new parts for the files that are replaced, and the key log of the changes."""
-        with self._pool(found.gone) as pool:
+        with self._pool(found.replaced) as pool:
             writing = pool.map(self._files.write, self._plan(found))
-            self._auditor.log(pool)
+            self._auditor.start_log(pool)
             self._auditor.finish()
             return [part for part in writing if part]
 
-    def outcome(self, found: Found) -> ApplyOutcome:
+    def outcome(self, found: TouchedRows) -> ApplyOutcome:
         """Rows inserted, updated and deleted; without those that a truncate takes away with their files."""
         changes = found.changes
         deleted = int(self.source.deletes[changes].sum())
         return ApplyOutcome(len(self.added(found)), len(changes) - deleted, deleted)
 
-    def added(self, found: Found) -> Places:
+    def added(self, found: TouchedRows) -> Places:
         """The changes that leave a row and meet none; without a key as often as copies come."""
         source = self.source
         if source.net is not None:
             return np.repeat(source.last, np.maximum(source.net, 0))
-        met = np.zeros(source.rows.num_rows, np.bool_)
-        met[found.changes] = True
+        matched = np.zeros(source.rows.num_rows, np.bool_)
+        matched[found.changes] = True
         counts = source.last[source.last >= 0]
-        return counts[~(met | source.deletes)[counts]]
+        return counts[~(matched | source.deletes)[counts]]
 
     @property
     def source(self) -> Source:
@@ -139,85 +143,85 @@ class Rewrite:
         size = self.source.rows.nbytes + sum(f["size_bytes"] for f in files)
         return thread_pool("rewrite", worth=size >= SMALL)
 
-    def _bytes(self, files: list[dict[str, Any]], met: list[tuple[Places, Places]]) -> int:
+    def _bytes(self, files: list[dict[str, Any]], matches: list[tuple[Places, Places]]) -> int:
         """Bytes of the files to rewrite if all changes take effect; 0 after a truncate."""
         if self._auditor.truncated:
             return 0
-        return sum(int(f["size_bytes"]) for f, (rows, _) in zip(files, met, strict=True) if len(rows))
+        return sum(int(f["size_bytes"]) for f, (rows, _) in zip(files, matches, strict=True) if len(rows))
 
     def _decide(
-        self, files: list[dict[str, Any]], met: list[tuple[Places, Places]], living: list[Places]
+        self, files: list[dict[str, Any]], matches: list[tuple[Places, Places]], living: list[Places]
     ) -> None:
         """Has the auditor decide what counts."""
         there = np.bincount(np.concatenate([NONE, *living]), minlength=len(self.source.last))
 
         def rows_of(wanted: Places) -> tuple[Places, pa.Table]:
-            found = [self._rows_of(f["path"], *one, wanted) for f, one in zip(files, met, strict=True)]
+            found = [self._rows_of(f["path"], *one, wanted) for f, one in zip(files, matches, strict=True)]
             none = pa.Table.from_batches([], self.source.schema)
             keys = np.concatenate([NONE, *[k for k, _ in found]])
             return keys, pa.concat_tables([none, *[t for _, t in found]])
 
-        self._files = replace(self._files, source=self._auditor.decide(self.source, there, rows_of))
+        self._files = replace(self._files, source=self._auditor.remaining(self.source, there, rows_of))
 
     def _rows_of(self, name: str, rows: Places, keys: Places, wanted: Places) -> tuple[Places, pa.Table]:
         """Of a file's rows whose keys changes have, those with wanted keys."""
         mine = np.isin(keys, wanted)
         return keys[mine], self._files.rows_of(name, rows[mine])
 
-    def _counting(self, met: list[tuple[Places, Places]]) -> list[tuple[Places, Places]]:
+    def _counting(self, matches: list[tuple[Places, Places]]) -> list[tuple[Places, Places]]:
         """Of the files' rows whose keys changes have, those with a change that counts, and these changes;
         without key the first copies, as many as go."""
         last, net = self.source.last, self.source.net
         if net is None:
-            counts = [last[keys] >= 0 for _, keys in met]
+            counts = [last[keys] >= 0 for _, keys in matches]
         else:
-            every = np.concatenate([NONE, *[keys for _, keys in met]])
-            ends = np.cumsum([0, *[len(keys) for _, keys in met]])
-            gone = nth(every) < -net[every]
-            counts = [gone[a:b] for a, b in pairwise(ends)]
-        return [(rows[c], last[keys[c]]) for (rows, keys), c in zip(met, counts, strict=True)]
+            every = np.concatenate([NONE, *[keys for _, keys in matches]])
+            ends = np.cumsum([0, *[len(keys) for _, keys in matches]])
+            removed = nth(every) < -net[every]
+            counts = [removed[a:b] for a, b in pairwise(ends)]
+        return [(rows[c], last[keys[c]]) for (rows, keys), c in zip(matches, counts, strict=True)]
 
-    def _emptied(self, pool: Executor) -> Found:
+    def _emptied(self, pool: Executor) -> TouchedRows:
         """Returns the rows that a truncate removes: all files or, if other sources share the target, the
         rows of this source."""
         every = list(self._target.files)
-        if not self._own:
-            return Found([], [], every)
-        source, own = self.source, self._own
+        if not self._partition:
+            return TouchedRows([], [], every)
+        source, partition = self.source, self._partition
         delete = source.rows.num_rows
         rows = pa.concat_tables([source.rows, pa.table([pa.nulls(1, f.type) for f in source.rows.schema],
                                                        schema=source.rows.schema)])  # fmt: skip
         deletes = np.append(source.deletes, True)
         self._files = replace(self._files, source=replace(source, rows=rows, deletes=deletes))
-        mine = list(pool.map(lambda f: self._files.rows_with(f["path"], own), every))
-        met = [(rows, np.full(len(rows), delete)) for rows in mine]
-        return Found(every, met, [f for f, rows in zip(every, mine, strict=True) if len(rows)])
+        mine = list(pool.map(lambda f: self._files.rows_with(f["path"], partition), every))
+        matches = [(rows, np.full(len(rows), delete)) for rows in mine]
+        return TouchedRows(every, matches, [f for f, rows in zip(every, mine, strict=True) if len(rows)])
 
-    def _plan(self, found: Found) -> list[TargetPiece]:
+    def _plan(self, found: TouchedRows) -> list[PartRewrite]:
         """The pieces to write.
 
         Rows that are new go to the end of the file with the greatest keys, as far as files are written;
         many of them, or all when no file is, are a part of their own.
         """
-        source, pieces = self.source, list[TargetPiece]()
+        source, pieces = self.source, list[PartRewrite]()
         last, greatest = -1, None
-        for file, (rows, changes) in zip(found.files, found.met, strict=True):
+        for file, (rows, changes) in zip(found.files, found.matches, strict=True):
             if not len(rows):
                 continue
             pieces += self._files.pieces(file["path"], file["size_bytes"], rows, changes)
-            high = edges(file, source.known_by[0])[1]
+            high = column_range(file, source.known_by[0])[1]
             if greatest is None or (high is not None and high >= greatest):
                 last, greatest = len(pieces) - 1, high
         new = self.added(found)
-        own = last < 0 or source.rows.nbytes * len(new) // max(1, source.rows.num_rows) > lake.SMALL_FILE
-        if len(new) and own:
-            pieces.append(TargetPiece("", [], NONE, NONE, new))
+        separate = last < 0 or source.rows.nbytes * len(new) // max(1, source.rows.num_rows) > lake.SMALL_FILE
+        if len(new) and separate:
+            pieces.append(PartRewrite("", [], NONE, NONE, new))
         elif len(new):
             pieces[last] = replace(pieces[last], added=new)
         return pieces
 
 
-def rows_of(files: Sequence[dict[str, Any]]) -> int:
+def count_rows(files: Sequence[dict[str, Any]]) -> int:
     """The number of rows of files, as far as their statistics say."""
     return sum(f["num_records"] or 0 for f in files)
 
@@ -233,7 +237,7 @@ def merge(
     auditor: BatchAuditor,
     *,
     follows: int,
-    own: Mapping[str, str] | None = None,
+    partition: Mapping[str, str] | None = None,
     most: int | None = None,
     logs: bool = False,
 ) -> ApplyOutcome | None:
@@ -255,18 +259,20 @@ def merge(
             break
         if follows != reached:
             raise ConcurrentCommitError.moved(path, app_id, follows, reached)
-        work = Rewrite(TargetVersion.of(table, path, source.known_by[0]), source, memory_bytes, auditor, own)
+        work = Rewrite(
+            TargetVersion.of(table, path, source.known_by[0]), source, memory_bytes, auditor, partition
+        )
         if (found := work.find(None if logs else most)) is None:
             return None
         if logs:
-            auditor.log(InlineExecutor())
+            auditor.start_log(InlineExecutor())
             auditor.finish()
             return ApplyOutcome(version=table.version(), plan="task_local")
         parts = work.write(found)
         if (end := auditor.end) is None:
             return ApplyOutcome(version=table.version(), plan="task_local")
         try:
-            exchange(table, found.gone, parts, app_id, end, info)
+            exchange(table, found.replaced, parts, app_id, end, info)
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -274,7 +280,7 @@ def merge(
             continue
         reach("delta.merged")
         done = replace(work.outcome(found), version=table.version() + 1, plan="task_local")
-        if auditor.empties and not own:
-            return replace(done, deleted=done.deleted + rows_of(found.gone), plan="replace_all")
+        if auditor.empties_target and not partition:
+            return replace(done, deleted=done.deleted + count_rows(found.replaced), plan="replace_all")
         return done
     return ApplyOutcome(version=table.version(), plan="task_local")

@@ -26,11 +26,11 @@ from ...model.change import DELETE
 from ...model.sequence import matrix, number_of, numbers_of
 from ...model.types import schema_of
 from ..audit import Audit
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, only_adds, source_of
+from ..auditor import NO_ROWS, BatchAuditor, append_source, appended_rows, source_of
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
 from ..scratch import ScratchFile, ScratchWriter
-from .rewrite import Found, Rewrite, TargetVersion
+from .rewrite import Rewrite, TargetVersion, TouchedRows
 
 ROW = "header__row"
 """Of a row that remains of changes the number of the target's row that it replaces."""
@@ -40,7 +40,7 @@ _ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardFiles:
     """The files of a shard; `first`: what concerns the whole batch is its work."""
 
     files: tuple[ScratchFile, ...]
@@ -122,18 +122,18 @@ class ShardTask:
     before: str | None = None
     appends: bool = True
 
-    def __call__(self, shard: Shard) -> ShardResult:
+    def __call__(self, shard: ShardFiles) -> ShardResult:
         one, rows = self.one, shard.read(self.columns, self.before)
         if not rows.num_rows:
             return ShardResult(MergeResult(ApplyOutcome(), None))
         key, schema = tuple(one.relation.key), schema_of(one.target_columns)
         truncates = [t for t in self.truncates if self.before is None or t < self.before]
-        source = only_adds(rows, key, schema, self.audit) if one.appends else None
+        source = append_source(rows, key, schema, self.audit) if one.appends else None
         adds = source is not None
         source = source or source_of(rows, key, schema, self.audit.rules)
         auditor = BatchAuditor(self.audit, one.range.end, source, shard=truncates)
         if adds:
-            auditor.judge(NONE_THERE)
+            auditor.decide(NO_ROWS)
             return self._added(source, auditor)
         work = Rewrite(self.target, source, self.memory, auditor, one.partition if shard.first else None)
         found = work.find()
@@ -144,7 +144,7 @@ class ShardTask:
         self._log(auditor)
         if self.audit.log_only:
             return self._result(auditor, ApplyOutcome())
-        rows = added_rows(source, auditor.batch)
+        rows = appended_rows(source, auditor.batch)
         done = ApplyOutcome(inserted=rows.num_rows)
         if self.appends:
             return self._result(auditor, done, parts=tuple(lake.write_part(self.one.target, rows)))
@@ -156,13 +156,13 @@ class ShardTask:
         extra = [(OP, pa.string()), (KEPT, pa.string()), (ROW, pa.int64())]
         return ScratchWriter(self.folder, pa.schema([*[pa.field(*f) for f in extra], *source.schema]))
 
-    def _remaining(self, work: Rewrite, found: Found, auditor: BatchAuditor) -> ShardResult:
+    def _remaining(self, work: Rewrite, found: TouchedRows, auditor: BatchAuditor) -> ShardResult:
         self._log(auditor)
         if self.audit.log_only:
             return self._result(auditor, ApplyOutcome())
         source, names = work.source, [f["path"] for f in self.target.files]
         writer, spans = self._writer(source), []
-        for file, (rows, changes) in zip(found.files, found.met, strict=True):
+        for file, (rows, changes) in zip(found.files, found.matches, strict=True):
             if len(rows):
                 begin = writer.rows
                 _write(writer, source, changes, rows)
@@ -170,21 +170,21 @@ class ShardTask:
         _write(writer, source, _sorted(source, work.added(found)), None)
         return self._result(
             auditor, work.outcome(found), file=writer.close(), spans=tuple(spans),
-            partial=source.partial, emptied=auditor.empties,
+            partial=source.partial, emptied=auditor.empties_target,
         )  # fmt: skip
 
     def _log(self, auditor: BatchAuditor) -> None:
-        auditor.log(InlineExecutor())
+        auditor.start_log(InlineExecutor())
         auditor.finish()
 
     def _result(self, auditor: BatchAuditor, outcome: ApplyOutcome, **more: Any) -> ShardResult:
-        batch, found = auditor.batch, auditor.audited(outcome)
+        batch, found = auditor.batch, auditor.result(outcome)
         assert found is not None  # noqa: S101 - it is decided
         seqs = batch.rows[SEQ]
         last = max((number_of(s) for s in seqs[len(seqs) - 1 :].to_pylist()), default=None)
         return ShardResult(
-            found, last, kept=auditor.kept, flagged=self._flagged(batch),
-            conflicts=_conflicts(batch, self.audit.counted), **more,
+            found, last, kept=auditor.exceptions_file, flagged=self._flagged(batch),
+            conflicts=_conflicts(batch, self.audit.counts), **more,
         )  # fmt: skip
 
     def _flagged(self, batch: Batch) -> ScratchFile | None:

@@ -32,8 +32,8 @@ from ...lake.failpoints import reach
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..audit import Audit
-from ..auditor import wanted
-from ..base import gone
+from ..auditor import batch_columns
+from ..base import missing_baseline
 from ..change_batch import ChangeBatch, FilePart, audit_of
 from ..key_split import LinkTask, Split, SplitTask, links
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
@@ -41,11 +41,11 @@ from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
 from . import spark_merge
 from .commit import append, exchange, info
-from .layout import takes_parts
+from .layout import accepts_files
 from .rewrite import TargetVersion
-from .shard_task import NUMBER, Shard, ShardResult, ShardTask
+from .shard_task import NUMBER, ShardFiles, ShardResult, ShardTask
 from .table_info import is_plain, open_at, size_of, version_at
-from .write_task import WriteTask, pieces
+from .write_task import WriteTask, part_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ _SHARE = 3
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardedMerge:
     """Merges batches by shards.
 
     Attributes:
@@ -92,7 +92,7 @@ class Shards:
 
     def _merged(self, one: ChangeBatch) -> MergeResult:
         if not lake.exists(one.target):
-            raise gone(one.table)
+            raise missing_baseline(one.table)
         table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else DeltaTable(one.target)
         reached = order_key(lake.reached(table, one.app_id))
         if not one.log_only and one.audit is None and reached >= one.range.end:
@@ -114,14 +114,14 @@ class Shards:
             rest = one.located()
             if not one.log_only:
                 rest = replace(rest, range=one.range.later_than(reached))
-            return ShardedMerge(self, rest, table, folder).run()
+            return _Attempt(self, rest, table, folder).run()
 
 
 @dataclass(frozen=True)
-class ShardedMerge:
+class _Attempt:
     """One attempt to merge a batch into the version of a table that is open."""
 
-    to: Shards
+    to: ShardedMerge
     one: ChangeBatch
     table: DeltaTable
     folder: str
@@ -129,12 +129,12 @@ class ShardedMerge:
     def run(self) -> MergeResult:
         """Merges and commits."""
         one, audit = self.one, self._audit()
-        columns = wanted(one.extra, schema_of(one.target_columns))
+        columns = batch_columns(one.extra, schema_of(one.target_columns))
         shards, truncates = self._split(columns)
         target, plain = self._target(shards)
         task = ShardTask(
             one, audit, columns, target, self.folder, self._memory, truncates,
-            appends=takes_parts(self.table),
+            appends=accepts_files(self.table),
         )  # fmt: skip
         results = self._map("decide", task, shards, [shard.rows for shard in shards])
         if (ends := _ends(results, audit)) is not None:
@@ -155,10 +155,10 @@ class ShardedMerge:
 
     def _audit(self) -> Audit:
         audit = audit_of(self.one)
-        log = audit.keylog and replace(audit.keylog, handed=0)
-        return replace(audit, keylog=log, after=self.one.range.lower)
+        log = audit.keylog and replace(audit.keylog, max_returned_rows=0)
+        return replace(audit, keylog=log, start=self.one.range.lower)
 
-    def _target(self, shards: Sequence[Shard]) -> tuple[TargetVersion, bool]:
+    def _target(self, shards: Sequence[ShardFiles]) -> tuple[TargetVersion, bool]:
         """The rows that changes may meet, and whether the files that have them may be replaced."""
         plain = is_plain(self.table)
         if self.one.appends or plain:
@@ -173,7 +173,7 @@ class ShardedMerge:
 
     # Splitting.
 
-    def _split(self, columns: pa.Schema) -> tuple[list[Shard], tuple[str, ...]]:
+    def _split(self, columns: pa.Schema) -> tuple[list[ShardFiles], tuple[str, ...]]:
         """The shards of the batch, and the `change_seq` of its truncates."""
         one = self.one
         by = (columns.names[0],) if one.appends else self._by
@@ -185,7 +185,7 @@ class ShardedMerge:
         made: dict[int, list[ScratchFile]] = {}
         for number, file in (each for split in splits for each in split.files):
             made.setdefault(number, []).append(file)
-        shards = [Shard(tuple(mine), first=n == 0) for n, (_, mine) in enumerate(sorted(made.items()))]
+        shards = [ShardFiles(tuple(mine), first=n == 0) for n, (_, mine) in enumerate(sorted(made.items()))]
         return shards, tuple(sorted({seq for split in splits for seq in split.truncates}))
 
     def _links(
@@ -240,7 +240,9 @@ class ShardedMerge:
         if log is None or not flagged or len(results) == 1:
             return tuple(parts)
         made = self._map(
-            "count flagged changes", CountTask(log.path, log.schema, flagged, log.header.flagged), parts
+            "count flagged changes",
+            FlaggedCountTask(log.path, log.schema, flagged, log.header.flagged),
+            parts,
         )
         _delete(log.path, parts)
         return tuple(made)
@@ -249,11 +251,11 @@ class ShardedMerge:
         """Commits the exceptions."""
         if audit.plain or not audit.rules.keeps:
             return
-        audit.exceptions.remove_after(audit.table, audit.after, audit.counted)
+        audit.exceptions.remove_after(audit.table, audit.start, audit.counts)
         if files := [one.kept for one in results if one.kept is not None]:
-            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
+            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counts)
             audit.exceptions.add_files(
-                files, audit.table, order_key(done.end), start=audit.after, counts=counts
+                files, audit.table, order_key(done.end), start=audit.start, counts=counts
             )
 
     def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
@@ -276,18 +278,18 @@ class ShardedMerge:
     ) -> ApplyOutcome:
         """Writes and commits the target."""
         one, outcome = self.one, done.outcome
-        if one.appends and takes_parts(self.table):
+        if one.appends and accepts_files(self.table):
             added = [part for result in results for part in result.parts]
             follows = order_key(lake.reached(self.table, one.app_id))
             version = append(one.target, added, one.app_id, end, follows, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)
         numbers = {number for result in results for number, _, _ in result.spans}
-        gone = [target.files[number] for number in sorted(numbers)]
+        replaced = [target.files[number] for number in sorted(numbers)]
         if emptied and not one.partition:
-            gone = list(target.files)
+            replaced = list(target.files)
             outcome = replace(outcome, deleted=outcome.deleted + size.rows)
-        limits, touched = self.to.limits, sum(f["size_bytes"] for f in gone)
+        limits, touched = self.to.limits, sum(f["size_bytes"] for f in replaced)
         most = max(limits.most(self._changes, size), limits.local_bytes)
         if not plain or (not emptied and touched > most):
             marks = plain or not is_local(size, limits)
@@ -296,12 +298,12 @@ class ShardedMerge:
         task = WriteTask(
             target, tuple(one.relation.key), schema, any(r.partial for r in results), self._memory
         )
-        work = pieces(target, results, self._by[0])
+        work = part_inputs(target, results, self._by[0])
         parts = [
             part for part in self._map("write", task, work, [w.weight for w in work]) if part is not None
         ]
         try:
-            exchange(self.table, gone, parts, one.app_id, end, info(plan="rewrite"))
+            exchange(self.table, replaced, parts, one.app_id, end, info(plan="rewrite"))
         except CommitFailedError as error:
             raise ConcurrentCommitError.at(one.target, self.table.version()) from error
         reach("delta.merged")
@@ -326,7 +328,7 @@ class ShardedMerge:
 
 
 @dataclass(frozen=True)
-class CountTask:
+class FlaggedCountTask:
     """Writes a part of a key log again, with `flagged_count` as of all flagged changes: those in files, and
     `before` that were logged earlier."""
 
@@ -339,8 +341,8 @@ class CountTask:
         numbers = np.sort(np.concatenate([whole(one.read()[NUMBER]).to_numpy() for one in self.flagged]))
         fs, folder = lake.filesystem(self.path)
         with pq.ParquetFile(f"{folder}/{part.path}", filesystem=fs) as file:
-            pieces = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))
-            (made,) = lake.write_pieces(self.path, self.schema, pieces)
+            part_inputs = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))
+            (made,) = lake.write_pieces(self.path, self.schema, part_inputs)
         return made
 
     def _counted(self, rows: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
@@ -357,7 +359,7 @@ def _ends(results: Sequence[ShardResult], audit: Audit) -> tuple[tuple[str, str,
     for kind, policy in audit.rules.on.items():
         limit, then = audit.rules.limits.get(kind, (0, policy))
         every = sorted(each for one in results for each in one.conflicts.get(kind, ()))
-        left = max(limit - audit.counted.get(kind, 0), 0)
+        left = max(limit - audit.counts.get(kind, 0), 0)
         if len(every) > left:
             seq, why = every[left]
             found.append(((seq, kind, then), why))

@@ -27,7 +27,7 @@ from ...model.change import Relation
 from ...model.quoting import quoted
 from ..images import col
 from ..merge_result import ApplyOutcome
-from ..plans import Folded
+from ..plans import FoldedChanges
 from .table_info import has_vectors
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ def merge_session(spark: SparkSession) -> SparkSession:
 def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
     """Upgrades a table to deletion vectors, for good: delta-rs appends to it and overwrites it, no more."""
     guards.check()
-    with naming_conflicts(path, version):
+    with conflicts_as_errors(path, version):
         spark.sql(
             f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
         )
 
 
 @dataclass(frozen=True)
-class _LookTask:
+class _VersionCheck:
     """Looks in a Spark task whether a table still has a version; ConcurrentCommitError when it has not."""
 
     path: str
@@ -91,7 +91,7 @@ class _LookTask:
             yield pa.record_batch([pa.array([1] * batch.num_rows, pa.int32())], [_SAME])
 
 
-def unmoved(rows: DataFrame, path: str, version: int) -> DataFrame:
+def guard_version(rows: DataFrame, path: str, version: int) -> DataFrame:
     """The rows, read by a job that fails with ConcurrentCommitError when the table has another version.
 
     A Delta write opens its transaction before its job runs, and refuses by itself what others commit from
@@ -101,12 +101,12 @@ def unmoved(rows: DataFrame, path: str, version: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     guards.check()
-    one = over_rows(rows.sparkSession.range(0, 1, 1, 1), _LookTask(path, version), f"{_SAME} int")
+    one = over_rows(rows.sparkSession.range(0, 1, 1, 1), _VersionCheck(path, version), f"{_SAME} int")
     return rows.crossJoin(F.broadcast(one)).drop(_SAME)
 
 
 @contextmanager
-def naming_conflicts(path: str, version: int) -> Iterator[None]:
+def conflicts_as_errors(path: str, version: int) -> Iterator[None]:
     """Turns what Spark says of others' commits into ConcurrentCommitError."""
     try:
         yield
@@ -125,13 +125,13 @@ def write(rows: DataFrame, path: str, version: int, mode: str, **options: str) -
     Raises:
         ConcurrentCommitError: somebody else committed since.
     """
-    with naming_conflicts(path, version):
-        unmoved(rows, path, version).write.format("delta").mode(mode).options(**options).save(path)
+    with conflicts_as_errors(path, version):
+        guard_version(rows, path, version).write.format("delta").mode(mode).options(**options).save(path)
 
 
 def merge(
     spark: SparkSession,
-    folded: Folded,
+    folded: FoldedChanges,
     path: str,
     version: int,
     relation: Relation,
@@ -158,13 +158,13 @@ def merge(
     for name, value in zip(_TXN, (app_id, str(upto)), strict=True):
         spark.conf.set(name, value)
     try:
-        source = unmoved(folded.df, path, version).alias("s")
+        source = guard_version(folded.df, path, version).alias("s")
         merging = SparkTable.forPath(spark, path).alias("t").merge(source, same)
         merging = merging.whenMatchedDelete(f"s.{OP} = 'D'")
         merging = merging.whenMatchedUpdate(
             set=changed or {quoted(relation.key[0]): f"s.{quoted(relation.key[0])}"}
         )
-        with naming_conflicts(path, version):
+        with conflicts_as_errors(path, version):
             rows = merging.whenNotMatchedInsert(condition=f"s.{OP} <> 'D'", values=new).execute().collect()
     finally:
         for name in _TXN:

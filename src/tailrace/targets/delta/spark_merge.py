@@ -23,12 +23,12 @@ from ...model.types import schema_of
 from ..change_batch import ChangeBatch
 from ..images import col, shaped
 from ..merge_result import ApplyOutcome
-from ..multi_source import own_rows
-from ..plans import Folded, awkward
+from ..multi_source import rows_in_partition
+from ..plans import FoldedChanges, has_special_names
 from ..scratch import ScratchFile, WriteRows
 from ..spark_fold import BROADCAST, copies, repeated
 from . import spark_io
-from .layout import refuse_copies
+from .layout import refuse_lost_columns
 from .rewrite import TargetVersion
 from .table_info import has_vectors
 
@@ -51,7 +51,8 @@ def target_rows(
     marks = {one.audit.rules.soft_column} if one.audit and one.audit.rules.mode == "soft_delete" else set()
     names = [c for c in relation.columns if whole or c.key or c.name in marks]
     there = shaped(
-        own_rows(spark_io.rows_of(spark, one.target, table), one.partition), relation.with_columns(names)
+        rows_in_partition(spark_io.rows_of(spark, one.target, table), one.partition),
+        relation.with_columns(names),
     )
     found: list[ScratchFile | None] = []
     if changes:
@@ -135,7 +136,7 @@ class SparkMerge:
             self._write(rows.where(col(OP) != DELETE).drop(OP, KEPT), "overwrite")
             return "replace_all"
         rows = self._without_own(rows) if self.emptied else rows
-        folded = Folded(
+        folded = FoldedChanges(
             rows, (OP, KEPT) if self.partial else (OP,), keys=rows.select(*map(col, relation.key))
         )
         version, pruned = self._marked(), len(self.table.file_uris()) >= PRUNED_FILES
@@ -158,7 +159,7 @@ class SparkMerge:
         from pyspark.sql import functions as F
 
         key = list(self._relation.key)
-        own = own_rows(spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition)
+        own = rows_in_partition(spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition)
         rows = rows.where(col(OP) != DELETE)
         gone = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
         gone = gone.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
@@ -167,7 +168,7 @@ class SparkMerge:
     def _marked(self) -> int:
         """The version that a MERGE changes, which may have deletion vectors."""
         path, before = self.one.target, self.table.version()
-        if not self.marks or has_vectors(self.table) or awkward(self._relation):
+        if not self.marks or has_vectors(self.table) or has_special_names(self._relation):
             return before
         spark_io.enable_vectors(self.spark, path, before)
         now = DeltaTable(path)
@@ -184,16 +185,16 @@ class SparkMerge:
         there = None if self.emptied else spark_io.rows_of(self.spark, self.one.target, self.table)
         if self.emptied and self.one.partition:
             every = spark_io.rows_of(self.spark, self.one.target, self.table)
-            there = every.exceptAll(own_rows(every, self.one.partition))
+            there = every.exceptAll(rows_in_partition(every, self.one.partition))
         one, none = (F.lit(n).cast("bigint") for n in (1, 0))
         goes = F.when(col(OP) == DELETE, one).otherwise(none)
         rows = rows.select(goes.alias(TAKE), (one - goes).alias(ADD), *map(col, names))
         if not self.emptied and rows.where(col(TAKE) > 0).isEmpty():
             self._write(rows.drop(TAKE, ADD), "append")
             return "append"
-        refuse_copies(self.one.target, self.table, self._relation)
-        self._write(repeated(copies(there, Folded(rows, (TAKE, ADD)), names), names), "overwrite")
-        return "bag"
+        refuse_lost_columns(self.one.target, self.table, self._relation)
+        self._write(repeated(copies(there, FoldedChanges(rows, (TAKE, ADD)), names), names), "overwrite")
+        return "keyless"
 
     def _write(self, rows: DataFrame, mode: str) -> None:
         progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.upto)}

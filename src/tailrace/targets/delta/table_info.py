@@ -12,7 +12,7 @@ from ...errors import ApplyError, UnsupportedError
 from ...lake import delta as lake
 from ...lake.reading import maps_columns
 from ...model.positions import order_key
-from ..plans import Size
+from ..plans import TableSize
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 INVARIANT = "delta.invariants"
@@ -47,11 +47,11 @@ def actions(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def size_of(table: DeltaTable) -> Size:
+def size_of(table: DeltaTable) -> TableSize:
     """Bytes and files in force, whether there are deletion vectors, and rows."""
     files = actions(table)
     sizes = files["size_bytes"].to_pylist()
-    return Size(sum(sizes), len(sizes), has_vectors(table), _rows(files))
+    return TableSize(sum(sizes), len(sizes), has_vectors(table), _rows(files))
 
 
 def rows_in(table: DeltaTable) -> int:

@@ -17,20 +17,20 @@ from ...lake.thinning import Past, thin
 from ...model.change import Relation
 from ...model.positions import ChangeNumber, order_key
 from ...model.types import spark_type
-from ..base import Demands
+from ..base import Constraints
 from ..capabilities import Capabilities
 from ..change_batch import ChangeBatch
 from ..images import shaped
 from ..merge_result import MergeResult
-from ..multi_source import TargetLocation, as_there, own_rows
+from ..multi_source import TargetLocation, rows_in_partition, with_target_types
 from ..parts import Parts
 from ..plans import Limits
 from . import layout as delta_layout
 from . import spark_io
 from .load import load
-from .merge import ManyTask, merge
-from .multi_source import load_part, rounds
-from .sharded_merge import Shards
+from .merge import MergeTask, merge
+from .multi_source import load_partition, merge_rounds
+from .sharded_merge import ShardedMerge
 from .table_info import has_vectors, is_plain, refuse, version_at
 
 if TYPE_CHECKING:
@@ -116,18 +116,18 @@ class DeltaTarget:
         with lake.opened(self.path(table)) as now:
             return delta_layout.rule_columns(now)
 
-    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
+    def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         path = self.path(relation.table)
         rows = spark_io.rows_of(self._spark, path, DeltaTable(path))
-        return shaped(own_rows(rows, self.location(relation.table).partition), relation)
+        return shaped(rows_in_partition(rows, self.location(relation.table).partition), relation)
 
-    def demands(self, table: str) -> Demands:
+    def constraints(self, table: str) -> Constraints:
         """NOT NULL and CHECKs that somebody gave to the table; none when it is not there."""
         if not self.exists(table):
-            return Demands()
+            return Constraints()
         with lake.opened(self.path(table)) as now:
-            return delta_layout.demands(now)
+            return delta_layout.constraints(now)
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
@@ -137,8 +137,8 @@ class DeltaTarget:
         if lake.exists(path):
             refuse(DeltaTable(path), path)
         with self._locks[path]:
-            if own := self.location(relation.table).partition:
-                return load_part(path, app, relation, rows, after, own, rule_columns)
+            if partition := self.location(relation.table).partition:
+                return load_partition(path, app, relation, rows, after, partition, rule_columns)
             return load(path, app, relation, rows, after)
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
@@ -173,14 +173,14 @@ class DeltaTarget:
 
     def loads_parts(self, table: str) -> bool:
         """Whether it is loaded without the JVM: the part of a source only if its files may be exchanged."""
-        own, path = self.location(table).partition, self.path(table)
-        return not own or not lake.exists(path) or is_plain(DeltaTable(path))
+        partition, path = self.location(table).partition, self.path(table)
+        return not partition or not lake.exists(path) or is_plain(DeltaTable(path))
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         """Merges batches, tables side by side; batches of one target one after the other."""
         mine = [self._of_target(batch) for batch in batches]
         found: dict[int, MergeResult | TailraceError] = {}
-        for locations in rounds(mine):
+        for locations in merge_rounds(mine):
             found |= zip(locations, self._merged([mine[place] for place in locations]), strict=True)
         return [found[place] for place in range(len(mine))]
 
@@ -191,14 +191,14 @@ class DeltaTarget:
         if not made.partition or not self.exists(batch.table):
             return made
         have = self.columns(batch.table)
-        return replace(made, layout=as_there(batch.layout or batch.relation, have))
+        return replace(made, layout=with_target_types(batch.layout or batch.relation, have))
 
     def _merged(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
-        make = ManyTask(self._limits, self._memory)
+        make = MergeTask(self._limits, self._memory)
         with ExitStack() as held:
             for path in sorted(b.target for b in batches):
                 held.enter_context(self._locks[path])
-            shards = Shards(self._spark, self._limits, self._memory, self._session)
+            shards = ShardedMerge(self._spark, self._limits, self._memory, self._session)
             return merge(self._spark, batches, make, shards.merged)
 
     def _session(self, table: str) -> SparkSession:

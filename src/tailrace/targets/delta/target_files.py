@@ -33,7 +33,7 @@ _NO_COLUMNS = pa.schema([])
 
 
 @dataclass(frozen=True)
-class TargetPiece:
+class PartRewrite:
     """Row groups (None: all) of a touched file that become one part: the rows that changes meet, in file
     order, and the changes they meet; `added`: changes whose rows come new at the end."""
 
@@ -58,12 +58,12 @@ class TargetFiles:
     path: str
     source: Source
     batch_bytes: int = BATCH
-    beside: pa.Schema = _NO_COLUMNS
+    other_columns: pa.Schema = _NO_COLUMNS
 
     @property
     def schema(self) -> pa.Schema:
         """All columns of what is written."""
-        return pa.schema([*self.source.schema, *self.beside])
+        return pa.schema([*self.source.schema, *self.other_columns])
 
     def may_touch(self, low: Any, high: Any) -> bool:
         """Whether a file's range of the first column that rows are known by (None: not known) meets the
@@ -97,11 +97,13 @@ class TargetFiles:
             begin += batch.num_rows
         return np.concatenate(rows), np.concatenate(keys), np.concatenate(living)
 
-    def rows_with(self, name: str, own: Mapping[str, str]) -> Places:
+    def rows_with(self, name: str, partition: Mapping[str, str]) -> Places:
         """Numbers of the rows of a file that have these constants."""
         found, begin = [NONE], 0
-        for batch in self._batches(self._open(name), None, list(own), _MANY):
-            same = [pc.fill_null(pc.equal(batch[column], value), False) for column, value in own.items()]
+        for batch in self._batches(self._open(name), None, list(partition), _MANY):
+            same = [
+                pc.fill_null(pc.equal(batch[column], value), False) for column, value in partition.items()
+            ]
             found.append(np.flatnonzero(reduce(pc.and_, same).to_numpy(zero_copy_only=False)) + begin)
             begin += batch.num_rows
         return np.concatenate(found)
@@ -122,21 +124,21 @@ class TargetFiles:
         the numbers of the first row and the one behind the last. A file without rows is one piece, too."""
         meta = self._open(name).metadata
         ends = np.cumsum([0, *[meta.row_group(g).num_rows for g in range(meta.num_row_groups)]])
-        many = max(1, min(pieces_of(size), meta.num_row_groups))
+        many = max(1, min(part_count(size), meta.num_row_groups))
         cuts = [meta.num_row_groups * n // many for n in range(many + 1)]
         return [(list(range(a, b)), int(ends[a]), int(ends[b])) for a, b in pairwise(cuts)]
 
-    def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[TargetPiece]:
+    def pieces(self, name: str, size: int, rows: Places, changes: Places) -> list[PartRewrite]:
         """A touched file in pieces."""
-        if pieces_of(size) == 1:
-            return [TargetPiece(name, None, rows, changes)]
+        if part_count(size) == 1:
+            return [PartRewrite(name, None, rows, changes)]
         found = []
         for groups, begin, end in self.cut(name, size):
             low, high = np.searchsorted(rows, [begin, end])
-            found.append(TargetPiece(name, groups, rows[low:high] - begin, changes[low:high]))
+            found.append(PartRewrite(name, groups, rows[low:high] - begin, changes[low:high]))
         return found
 
-    def write(self, piece: TargetPiece) -> lake.AddedFile | None:
+    def write(self, piece: PartRewrite) -> lake.AddedFile | None:
         """Writes a piece to a new part, not committed; None when no row remains."""
         part = lake.Part(self.path, self.schema)
         if piece.file:
@@ -176,25 +178,25 @@ class TargetFiles:
         updates = ~self.source.deletes[changes]
         if not updates.any():
             return kept
-        stay = self.source.partial or len(self.beside)
+        stay = self.source.partial or len(self.other_columns)
         old = batch.take(pa.array(here[updates])) if stay else None
         return pa.concat_tables([kept, self._images(changes[updates], old)])
 
     def _images(self, changes: Places, old: pa.RecordBatch | None = None) -> pa.Table:
         """The new rows of changes, with what `old`, their rows in the table, has in the columns beside."""
         made = self.source.images(changes, old)
-        for one in self.beside:
+        for one in self.other_columns:
             value = pa.nulls(len(changes), one.type) if old is None else old[one.name]
             made = made.append_column(one, value)
         return made
 
 
-def beside(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
+def other_columns(columns: pa.Schema, names: Collection[str]) -> pa.Schema:
     """The columns of a table that are not among these: another source of it has brought them."""
     return pa.schema([f.with_nullable(True) for f in columns if f.name not in names])
 
 
-def pieces_of(size: int) -> int:
+def part_count(size: int) -> int:
     """Into how many pieces a file of so many bytes is cut, if it has as many row groups.
 
     >>> [pieces_of(size) for size in (0, PART, PART + 1)]
@@ -203,6 +205,6 @@ def pieces_of(size: int) -> int:
     return max(1, -(-size // PART))
 
 
-def edges(file: dict[str, Any], key: str) -> tuple[Any, Any]:
+def column_range(file: dict[str, Any], key: str) -> tuple[Any, Any]:
     """The least and the greatest value of a column in a file (an add action, flattened); None: not known."""
     return file.get(f"min.{key}"), file.get(f"max.{key}")

@@ -14,17 +14,25 @@ from ...engine.source import Source
 from ...lake import delta as lake
 from ...lake.failpoints import reach
 from ...model.types import schema_of
-from ..audit import LOST, Audit
-from ..auditor import NONE_THERE, BatchAuditor, added_rows, held, only_adds, source_of, wanted
+from ..audit import RESULT_LOST, Audit
+from ..auditor import (
+    NO_ROWS,
+    BatchAuditor,
+    append_source,
+    appended_rows,
+    batch_columns,
+    read_sorted,
+    source_of,
+)
 from ..change_batch import ChangeBatch, audit_of
 from ..merge_result import ApplyOutcome, MergeResult
-from ..text_renderer import Rendering
+from ..text_renderer import TextRenderer
 from .commit import append, info
 from .rewrite import merge
 
 
 @dataclass(frozen=True)
-class MergeTask:
+class TaskLocalMerge:
     """Merges a located batch into a table.
 
     The changes are held in memory: when they take more than a third of `memory_bytes`, nothing is written,
@@ -45,43 +53,43 @@ class MergeTask:
         """Merges the batch; see the class for the results."""
         audit = audit_of(self.one)
         # Each merge has its own threads. For an archive, one thread writes the rows that the others render.
-        with Rendering(audit, cores() + 1 if audit.archives else 1) as texts:
-            rows = held(self.one.read(self._wanted), self._wanted, self.memory_bytes, texts)
+        with TextRenderer(audit, cores() + 1 if audit.archives else 1) as texts:
+            rows = read_sorted(self.one.read(self._wanted), self._wanted, self.memory_bytes, texts)
             if rows is None:
                 return None
-            if (source := only_adds(rows, self._key, self._schema, audit)) is not None:
+            if (source := append_source(rows, self._key, self._schema, audit)) is not None:
                 return self._added(source, audit, texts)
             return self._merged(rows, audit, texts)
 
-    def _merged(self, rows: pa.Table, audit: Audit, texts: Rendering) -> MergeResult | str | None:
+    def _merged(self, rows: pa.Table, audit: Audit, texts: TextRenderer) -> MergeResult | str | None:
         one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
             self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes, info(plan="task_local"),
-            auditor, follows=self.follows, own=one.partition, most=self.most, logs=audit.log_only,
+            auditor, follows=self.follows, partition=one.partition, most=self.most, logs=audit.log_only,
         )  # fmt: skip
-        return None if done is None else auditor.audited(done) or LOST
+        return None if done is None else auditor.result(done) or RESULT_LOST
 
-    def _added(self, source: Source, audit: Audit, texts: Rendering) -> MergeResult | str:
+    def _added(self, source: Source, audit: Audit, texts: TextRenderer) -> MergeResult | str:
         """Appends rows that changes add; nothing is looked up."""
         one = self.one
         if self.follows >= one.range.end:
-            return LOST
+            return RESULT_LOST
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
-        batch = auditor.judge(NONE_THERE)
-        auditor.log(texts.pool)
+        batch = auditor.decide(NO_ROWS)
+        auditor.start_log(texts.pool)
         done = ApplyOutcome(version=self.table.version(), plan="append")
         if audit.log_only:
             auditor.finish()
-            return auditor.audited(done) or LOST
-        files = lake.write_part(one.target, rows := added_rows(source, batch))
+            return auditor.result(done) or RESULT_LOST
+        files = lake.write_part(one.target, rows := appended_rows(source, batch))
         auditor.finish()
         if auditor.end is not None:
             reach("delta.local")
             words = info(plan="append")
             version = append(one.target, files, one.app_id, auditor.end, self.follows, words)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
-        return auditor.audited(done) or LOST
+        return auditor.result(done) or RESULT_LOST
 
     @property
     def _key(self) -> tuple[str, ...]:
@@ -93,4 +101,4 @@ class MergeTask:
 
     @property
     def _wanted(self) -> pa.Schema:
-        return wanted(self.one.extra, self._schema)
+        return batch_columns(self.one.extra, self._schema)

@@ -18,11 +18,11 @@ from ...model.change import DELETE
 from ..scratch import ScratchFile
 from .rewrite import TargetVersion
 from .shard_task import ROW, ShardResult
-from .target_files import BATCH, PART, TargetFiles, TargetPiece, beside, edges, pieces_of
+from .target_files import BATCH, PART, PartRewrite, TargetFiles, column_range, other_columns, part_count
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowRange:
     """Some rows of the file of a shard."""
 
     file: ScratchFile
@@ -31,7 +31,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PartInput:
     """A piece to write.
 
     Attributes:
@@ -44,8 +44,8 @@ class Piece:
     file: str | None
     part: int
     size: int
-    met: tuple[Rows, ...]
-    new: tuple[Rows, ...] = ()
+    changed: tuple[RowRange, ...]
+    new: tuple[RowRange, ...] = ()
 
     @property
     def weight(self) -> int:
@@ -53,39 +53,39 @@ class Piece:
         return 1 + (min(self.size, PART) if self.file else PART)
 
 
-def pieces(target: TargetVersion, results: Sequence[ShardResult], key: str) -> list[Piece]:
+def part_inputs(target: TargetVersion, results: Sequence[ShardResult], key: str) -> list[PartInput]:
     """The pieces that a batch writes; few new rows go to the end of the file with the greatest keys, as far
     as files are written."""
-    met: dict[int, list[Rows]] = {}
+    changed: dict[int, list[RowRange]] = {}
     for result in results:
         for number, begin, end in result.spans:
             assert result.file is not None  # noqa: S101 - it has rows
-            met.setdefault(number, []).append(Rows(result.file, begin, end))
-    made, last, greatest = list[Piece](), -1, None
-    for number, rows in sorted(met.items()):
+            changed.setdefault(number, []).append(RowRange(result.file, begin, end))
+    made, last, greatest = list[PartInput](), -1, None
+    for number, rows in sorted(changed.items()):
         file = target.files[number]
-        many = pieces_of(file["size_bytes"])
-        made += [Piece(file["path"], part, file["size_bytes"], tuple(rows)) for part in range(many)]
-        high = edges(file, key)[1]
+        many = part_count(file["size_bytes"])
+        made += [PartInput(file["path"], part, file["size_bytes"], tuple(rows)) for part in range(many)]
+        high = column_range(file, key)[1]
         if greatest is None or (high is not None and high >= greatest):
             last, greatest = len(made) - many, high
     return _with_new(made, last, [r for r in results if r.file is not None and r.new[1] > r.new[0]])
 
 
-def _with_new(made: list[Piece], last: int, results: Sequence[ShardResult]) -> list[Piece]:
+def _with_new(made: list[PartInput], last: int, results: Sequence[ShardResult]) -> list[PartInput]:
     """The pieces, with the new rows of shards. They are in order of the key, so those of one piece are
     neighbours."""
     whole = [(r.file, *r.new) for r in results if r.file is not None]
     size = sum(file.bytes * (end - begin) // max(1, file.rows) for file, begin, end in whole)
     if whole and made and size <= lake.SMALL_FILE:
         last_piece = made[last]
-        new = tuple(Rows(*one) for one in whole)
-        made[last] = Piece(last_piece.file, last_piece.part, last_piece.size, last_piece.met, new)
+        new = tuple(RowRange(*one) for one in whole)
+        made[last] = PartInput(last_piece.file, last_piece.part, last_piece.size, last_piece.changed, new)
         return made
     many = 1 + size // PART if whole else 0
     for n in range(many):
         cuts = [(f, b + (e - b) * n // many, b + (e - b) * (n + 1) // many) for f, b, e in whole]
-        made.append(Piece(None, 0, PART, (), tuple(Rows(*cut) for cut in cuts)))
+        made.append(PartInput(None, 0, PART, (), tuple(RowRange(*cut) for cut in cuts)))
     return made
 
 
@@ -106,23 +106,23 @@ class WriteTask:
     partial: bool
     memory: int | None
 
-    def __call__(self, piece: Piece) -> lake.AddedFile | None:
+    def __call__(self, piece: PartInput) -> lake.AddedFile | None:
         groups, begin, end = None, 0, None
-        if piece.file is not None and pieces_of(piece.size) > 1:
+        if piece.file is not None and part_count(piece.size) > 1:
             cut = self._files(self._source(self._rows(()))).cut(piece.file, piece.size)
             if piece.part >= len(cut):
                 return None
             groups, begin, end = cut[piece.part]
-        met, new = self._rows(piece.met), self._rows(piece.new)
-        mine = pc.greater_equal(met[ROW], begin)
-        met = met.filter(mine if end is None else pc.and_(mine, pc.less(met[ROW], end)))
-        met = met.take(pc.sort_indices(met, [(ROW, "ascending")]))
-        rows = np.asarray(one(met[ROW]).to_numpy(), np.int64) - begin
-        source = self._source(pa.concat_tables([met, new]))
-        changes = np.arange(met.num_rows), np.arange(met.num_rows, met.num_rows + new.num_rows)
-        return self._files(source).write(TargetPiece(piece.file or "", groups, rows, *changes))
+        changed, new = self._rows(piece.changed), self._rows(piece.new)
+        mine = pc.greater_equal(changed[ROW], begin)
+        changed = changed.filter(mine if end is None else pc.and_(mine, pc.less(changed[ROW], end)))
+        changed = changed.take(pc.sort_indices(changed, [(ROW, "ascending")]))
+        rows = np.asarray(one(changed[ROW]).to_numpy(), np.int64) - begin
+        source = self._source(pa.concat_tables([changed, new]))
+        changes = np.arange(changed.num_rows), np.arange(changed.num_rows, changed.num_rows + new.num_rows)
+        return self._files(source).write(PartRewrite(piece.file or "", groups, rows, *changes))
 
-    def _rows(self, some: Sequence[Rows]) -> pa.Table:
+    def _rows(self, some: Sequence[RowRange]) -> pa.Table:
         extra = [pa.field(OP, pa.string()), pa.field(KEPT, pa.string()), pa.field(ROW, pa.int64())]
         wanted = pa.schema([*extra, *self.schema])
         found = [one.file.read(wanted.names, one.begin, one.end) for one in some]
@@ -141,4 +141,6 @@ class WriteTask:
 
     def _files(self, source: Source) -> TargetFiles:
         share = BATCH if self.memory is None else min(BATCH, self.memory // 6)
-        return TargetFiles(self.target.path, source, share, beside(self.target.columns, self.schema.names))
+        return TargetFiles(
+            self.target.path, source, share, other_columns(self.target.columns, self.schema.names)
+        )

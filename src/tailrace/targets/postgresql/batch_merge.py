@@ -23,7 +23,7 @@ from ...model.change import Relation
 from ...model.positions import order_key
 from ...sources.postgresql.connect import Session
 from ..audit import Audit
-from ..auditor import BatchAuditor, keep
+from ..auditor import BatchAuditor, write_exceptions
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..multi_source import TargetLocation
 from .chunk_merge import ChunkMerge, RowCounts
@@ -130,7 +130,7 @@ class _Transaction:
                 self._chunk(chunk)
         found = self._joined()
         if not merge.audit.plain:
-            keep(self.aside, merge.audit, found.tally, order_key(found.end))
+            write_exceptions(self.aside, merge.audit, found.tally, order_key(found.end))
         if found.end is None:
             return found.outcome, found
         self._note(found, found.end)
@@ -160,14 +160,14 @@ class _Transaction:
         merge = self.merge
         one = ChunkMerge(self.session, merge.progress, merge.relation, self._audit(), chunk)
         auditor, counts = self._applied(one)
-        auditor.end_log()
+        auditor.finish_log()
         if not merge.audit.plain:
-            self.aside.append(auditor.aside())
+            self.aside.append(auditor.exceptions())
         self.flagged += int(auditor.batch.flagged(auditor.batch.changes).sum())
         outcome = ApplyOutcome(
             counts.inserted, counts.updated, counts.deleted, merge.reached.version, counts.plan
         )
-        found = auditor.audited(outcome)
+        found = auditor.result(outcome)
         assert found is not None  # noqa: S101 - it has decided
         self.found.append(found)
 
@@ -195,10 +195,10 @@ class _Transaction:
         if not self.found:
             return audit
         logged = Conflicts(tally=self._joined().tally).logged(audit.rules)
-        counted = {kind: audit.counted.get(kind, 0) + many for kind, many in logged.items()}
+        counted = {kind: audit.counts.get(kind, 0) + many for kind, many in logged.items()}
         if (log := audit.keylog) is not None:
             log = replace(log, header=replace(log.header, flagged=log.header.flagged + self.flagged))
-        return replace(audit, counted={**audit.counted, **counted}, keylog=log)
+        return replace(audit, counts={**audit.counts, **counted}, keylog=log)
 
     def _joined(self) -> MergeResult:
         """Returns the sum of the chunks' results."""

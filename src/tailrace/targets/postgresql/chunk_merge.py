@@ -18,7 +18,7 @@ from ...engine.source import Source
 from ...model.change import BEFORE, DELETE, Column, Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..audit import Audit
-from ..auditor import NONE_THERE, BatchAuditor
+from ..auditor import NO_ROWS, BatchAuditor
 from .chunks import ChangeChunk
 from .connection import is_refusal
 from .multi_source import count_partition, empty_partition
@@ -94,13 +94,13 @@ class ChunkMerge:
             found.append(pa.array([self._refused_keys.get(key) for key in place], pa.string()))
         for why in found:
             if why is not None and why.null_count < len(why):
-                made.spoil(why)
+                made.add_data_errors(why)
         return made
 
     def look(self, auditor: BatchAuditor) -> bool:
         """Reads what the target has under the keys of the changes; returns whether the database refuses some
         of these keys, or holds some to be equal."""
-        if not (self.chunk.adds or auditor.blind or not len(self.living)):
+        if not (self.chunk.adds or auditor.ignores_rows or not len(self.living)):
             if self.source.key:
                 self._look_at_castable_keys()
             else:
@@ -147,11 +147,11 @@ class ChunkMerge:
     def at_once(self, auditor: BatchAuditor) -> RowCounts:
         """Decides the changes, and writes what results of them."""
         if self.chunk.adds:
-            made, decided = self.source, auditor.judge(NONE_THERE)
+            made, decided = self.source, auditor.decide(NO_ROWS)
         else:
-            made = auditor.decide(self.source, self.living, self._rows_of)
+            made = auditor.remaining(self.source, self.living, self._rows_of)
             decided = auditor.batch
-        auditor.log(self.chunk.pool)
+        auditor.start_log(self.chunk.pool)
         emptied = (
             empty_partition(self.session, self.progress, self.relation.table) if self._empties(decided) else 0
         )
@@ -167,7 +167,7 @@ class ChunkMerge:
         """The numbers of rows, net: a key that is inserted and deleted counts nowhere."""
         if self.chunk.adds:
             return RowCounts(int(decided.decided.effective.sum()), 0, 0, "append")
-        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "bag"
+        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "keyless"
         if not self.source.key:
             take, add = split(decided.net(self.source))
             return RowCounts(int(add.sum()), 0, emptied + int(take.sum()), plan)
@@ -178,7 +178,7 @@ class ChunkMerge:
         inserted, updated = (int((written & ~goes & found).sum()) for found in (~present, present))
         return RowCounts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
 
-    def own_rows(self) -> int:
+    def rows_in_partition(self) -> int:
         """The number of the source's rows that the target has."""
         return count_partition(self.session, self.progress, self.relation.table)
 

@@ -20,8 +20,8 @@ from ...model.change import Relation
 from ...model.sequence import number_of
 from ...model.types import schema_of
 from ..audit import Audit
-from ..auditor import held, only_adds, source_of, wanted
-from ..text_renderer import Rendering
+from ..auditor import append_source, batch_columns, read_sorted, source_of
+from ..text_renderer import TextRenderer
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ChunkReader:
     ) -> None:
         self._rest, self._limit, self._upto = iter(batches), limit, upto
         self._audit, self._schema = audit, schema_of(relation.columns)
-        self._key, self._columns = tuple(relation.key), wanted(extra, self._schema)
+        self._key, self._columns = tuple(relation.key), batch_columns(extra, self._schema)
         self._left: pa.RecordBatch | None = None
         self._last = ""
         self.more = True
@@ -83,14 +83,14 @@ class ChunkReader:
         Raises:
             OrderError: the rows cannot be cut.
         """
-        with Rendering(self._audit, cores()) as texts, thread_pool("audit") as pool:
-            rows = held(self._batches(), self._columns, None, texts)
+        with TextRenderer(self._audit, cores()) as texts, thread_pool("audit") as pool:
+            rows = read_sorted(self._batches(), self._columns, None, texts)
             assert rows is not None  # noqa: S101 - there is no limit here
             first, last = (rows[SEQ][at].as_py() if rows.num_rows else "" for at in (0, -1))
             if rows.num_rows and first <= self._last:
                 raise OrderError("the changes are not in their order")
             upto, self._last = number_of(last) if self.more else self._upto, last
-            source = only_adds(rows, self._key, self._schema, self._audit)
+            source = append_source(rows, self._key, self._schema, self._audit)
             adds = source is not None
             source = source or source_of(rows, self._key, self._schema, self._audit.rules)
             yield ChangeChunk(source, adds, texts.parts, pool, upto, not self.more)

@@ -14,12 +14,12 @@ import pyarrow as pa
 from ...errors import ApplyError, BaselineNeededError, NameTakenError
 from ...model.change import Column, Relation
 from ...sources.postgresql.connect import Session, literal, quoted
-from ..layout_changes import refuse_new_key, refuse_retype, value_of
-from ..multi_source import TargetLocation, refuse_less
-from ..rule_columns import apart
+from ..layout_changes import missing_value, refuse_new_key, refuse_retype
+from ..multi_source import TargetLocation, refuse_column_loss
+from ..rule_columns import split_rule_columns
 from .connection import Database, check_names, exists, number_of
 from .existing_tables import adopts, key_of, with_rule_columns
-from .multi_source import as_there, refuse
+from .multi_source import refuse, with_target_types
 from .progress import TABLE, ProgressTable, make_schema, one_at_a_time
 from .types import column_type, column_types, retyped, sql_type
 
@@ -55,7 +55,7 @@ def takes(
     if others := progress.others(session, relation.table):
         refuse(progress, relation, others)
         return None
-    own, added = apart(relation)
+    own, added = split_rule_columns(relation)
     if not adopts(session, database, progress, own, added):
         return None
     return with_rule_columns(session, progress.target(relation.table), own, added)
@@ -133,8 +133,8 @@ def planned(
     target, own = progress.target(want.table), bool(progress.partition(want.table))
     check_names([c.name for c in want.columns], want.table)
     if own:
-        refuse_less(have, want, target)
-        have = as_there(have, want, progress.others(session, want.table))
+        refuse_column_loss(have, want, target)
+        have = with_target_types(have, want, progress.others(session, want.table))
     return have, steps(have, want, column_types(session, target), plain=own)
 
 
@@ -193,7 +193,7 @@ def _added(column: Column, kind: str) -> list[str]:
 
 def _constant(column: Column, missing: str) -> str:
     """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
-    return _text(value_of(column, missing))
+    return _text(missing_value(column, missing))
 
 
 def _text(values: pa.Array) -> str:

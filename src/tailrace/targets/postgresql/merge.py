@@ -13,8 +13,8 @@ from ...execution import Job, map_tasks
 from ...model.change import Relation
 from ...model.types import schema_of
 from ...sources.postgresql.connect import Session
-from ..auditor import wanted
-from ..base import gone
+from ..auditor import batch_columns
+from ..base import missing_baseline
 from ..change_batch import ChangeBatch, audit_of
 from ..images import explaining
 from ..merge_result import ApplyOutcome, MergeResult
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or the
-    error of a table whose changes were not applied. None: memory does not hold the changes, and they are in
-    no order."""
+    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or
+    the error of a table whose changes were not applied. None: memory does not hold the changes, and they are
+    in no order."""
 
     database: Database
     task: str
@@ -57,7 +57,7 @@ class MergeTask:
                 self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit, one.extra,
                 self.memory_bytes,
             )  # fmt: skip
-            merged = merge.run(one.read(wanted(one.extra, schema_of(relation.columns))), session)
+            merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)
         if merged is None:
             return None
         outcome, found = merged
@@ -102,7 +102,7 @@ def ready(
     """
     reached = progress.read(session, relation.table)
     if reached is None:
-        raise gone(relation.table)
+        raise missing_baseline(relation.table)
     if reached.number < upto and not layout.same(reached.layout, relation):
         raise ApplyError(
             "the batch has another layout than the target",

@@ -48,7 +48,7 @@ def refuse(
     refuse_columns(wanted.table, target, columns(None, others), want, rule_columns)
 
 
-def as_there(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
+def with_target_types(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
     """The layout `have` with those columns of `want` that other sources have brought to the target."""
     known = {c.attnum for c in have.columns}
     brought = columns(None, others)

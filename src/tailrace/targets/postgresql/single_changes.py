@@ -21,7 +21,7 @@ from ...engine.decide import NAMES
 from ...errors import ConstraintError
 from ...model.change import BEFORE, DELETE, TRUNCATE
 from ...sources.postgresql.connect import literal, quoted
-from ..auditor import NONE_THERE, BatchAuditor
+from ..auditor import NO_ROWS, BatchAuditor
 from .chunk_merge import ChunkMerge, RowCounts
 from .connection import hint_of, is_refusal
 from .multi_source import empty_statement
@@ -62,17 +62,17 @@ class SingleChanges:
         chunk = self.chunk
         self.auditor = chunk.auditor()
         self._why = [None] * chunk.source.rows.num_rows
-        emptied = chunk.own_rows() if self.auditor.truncated else 0
+        emptied = chunk.rows_in_partition() if self.auditor.truncated else 0
         self._decide()
         self._stage()
         changes = np.flatnonzero(self._decided.events.oper != BEFORE).tolist()
         for begin in range(0, len(changes), _TOGETHER):
             self._apply(changes[begin : begin + _TOGETHER])
-        self.auditor.log(chunk.chunk.pool)
+        self.auditor.start_log(chunk.chunk.pool)
         return chunk.counts(self._decided, emptied if self._decided.truncates else 0)
 
     def _decide(self) -> None:
-        self._decided = self.auditor.judge(NONE_THERE if self.chunk.chunk.adds else self.chunk.living)
+        self._decided = self.auditor.decide(NO_ROWS if self.chunk.chunk.adds else self.chunk.living)
 
     def _stage(self) -> None:
         """Sends all rows, old images too, with their numbers."""
@@ -109,7 +109,7 @@ class SingleChanges:
             seq, table = self.chunk.source.rows[SEQ][row], self.chunk.relation.table
             raise ConstraintError(said, where=f"{table}, change_seq {seq}", hint=hint_of(error)) from error
         self._why[row] = said
-        self.auditor.spoil(pa.array(self._why, pa.string()))
+        self.auditor.add_data_errors(pa.array(self._why, pa.string()))
         self._decide()
 
 

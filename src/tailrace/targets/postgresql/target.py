@@ -15,7 +15,7 @@ from ...model.change import Relation
 from ...model.positions import ChangeNumber
 from ...sources.postgresql.connect import Session
 from .. import multi_source as shared
-from ..base import Demands
+from ..base import Constraints
 from ..capabilities import Capabilities
 from ..change_batch import ChangeBatch
 from ..merge_result import MergeResult
@@ -136,15 +136,15 @@ class PostgresTarget:
     def maintain(self, table: str, small_files: int, past: Past) -> None:
         """Nothing: files are autovacuum's work."""
 
-    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
+    def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         have = self.columns(relation.table)
         query = f"SELECT {cells(relation.columns, have)} FROM {self.path(relation.table)} t"
         return rows_of_query(self._spark, self._database, query, relation)
 
-    def demands(self, table: str) -> Demands:
+    def constraints(self, table: str) -> Constraints:
         """None: the transaction of a batch finds what the database refuses."""
-        return Demands()
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError | None]:
         """Merges batches, each in one transaction, tables side by side."""
