@@ -30,7 +30,7 @@ from tailrace.targets import text_renderer
 from tailrace.targets.audit import Audit, KeyLogOutput
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.merge import MergeTask
-from tailrace.targets.delta.sharded_merge import Shards
+from tailrace.targets.delta.sharded_merge import ShardedMerge
 from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
@@ -83,8 +83,10 @@ class Place:
     def merge(self, one: ChangeBatch) -> MergeResult | str | None:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
-            return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-        return TaskLocalMerge(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
+            return ShardedMerge(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
+        return TaskLocalMerge(
+            one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None
+        ).run()
 
     def batch(self, changes: Sequence[Change], end: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""

@@ -65,7 +65,8 @@ class TaskLocalMerge:
         one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
-            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes, info(plan="task_local"),
+            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes,
+            info(plan="task_local"),
             auditor, follows=self.follows, partition=one.partition, most=self.most, logs=audit.log_only,
         )  # fmt: skip
         return None if done is None else auditor.result(done) or RESULT_LOST

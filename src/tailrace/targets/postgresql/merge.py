@@ -54,7 +54,8 @@ class MergeTask:
             if reached.number > one.range.lower:
                 return MergeResult(ApplyOutcome(version=reached.version), reached.number, noted=True)
             merge = BatchMerge(
-                self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit, one.extra,
+                self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit,
+                one.extra,
                 self.memory_bytes,
             )  # fmt: skip
             merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)
