@@ -203,7 +203,7 @@ def test_validation_catches_up_only_when_nothing_runs(
 def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "letter.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="was not made by a demo"):
+    with pytest.raises(ConfigError, match="was not created by a demo"):
         demo_folder.make(tmp_path / "demo")
     assert (tmp_path / "demo" / "letter.txt").read_text() == "mine"
     server = demo_folder.make(tmp_path / "new" / "demo")
@@ -211,7 +211,7 @@ def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     assert demo_folder.server_of(tmp_path / "new" / "demo").port == server.port
     demo_folder.make(tmp_path / "new" / "demo")
     assert [p.name for p in (tmp_path / "new" / "demo").iterdir()] == [demo_folder.MARK]
-    with pytest.raises(ConfigError, match="there is no demo here"):
+    with pytest.raises(ConfigError, match="the folder has no demo"):
         demo_folder.server_of(tmp_path)
 
 
