@@ -83,7 +83,7 @@ def test_failed_start_in_the_background_is_raised_by_check() -> None:
 
 def test_forgetting_a_target_starts_no_session() -> None:
     start = Started()
-    spark_io.forget(BackgroundSession(start).as_session)
+    spark_io.clear_cache(BackgroundSession(start).as_session)
     assert start.times == 0
 
 

@@ -155,8 +155,8 @@ class TaskRules:
             return
         if (known := max(logged, order_key(baseline))) < progress:
             what = (
-                f"its target has the changes {known + 1} to {progress}, which the key log has not; it is off, "
-                "so they are never logged"
+                f"its target has the changes {known + 1} to {progress}, which the key log has not; it is "
+                "off, so they are never logged"
             )
             self._warned("key log", table, what)
         self.passed(table, progress)

@@ -16,48 +16,64 @@ from ...lake.failpoints import reach
 
 
 def append(
-    path: str, files: list[lake.AddedFile], app_id: str, upto: int, follows: int, words: dict[str, str]
+    path: str, files: list[lake.AddedFile], app_id: str, end: int, start: int, info: dict[str, str]
 ) -> int:
-    """Adds parts, made of the changes behind `follows`, to whatever a table has; gives the version.
+    """Adds files to a table, whatever other files it has, and returns the version.
+
+    Args:
+        path: the table.
+        files: the files.
+        app_id: the application id of the progress.
+        end: the progress after the commit.
+        start: the progress before the commit; -1 if there is no progress.
+        info: commit info.
 
     Raises:
-        ConcurrentCommitError: the table's progress is not `follows` any more; nothing was written.
+        ConcurrentCommitError: the table's progress is not `start` any more; nothing was written.
     """
     try:
-        done = lake.commit(
-            path, files, progress={app_id: upto}, info=words, after={app_id: None if follows < 0 else follows}
+        version = lake.commit(
+            path, files, progress={app_id: end}, info=info, after={app_id: None if start < 0 else start}
         )
     except OvertakenError as error:
         raise ConcurrentCommitError(error.what, where=path, hint=AGAIN) from error
-    assert done is not None  # noqa: S101 - progress that has not moved is behind `upto`
-    return done
+    assert version is not None  # noqa: S101 - the progress was `start`, which is lower than `end`
+    return version
 
 
 def exchange(
     table: DeltaTable,
-    gone: list[dict[str, Any]],
+    removed: list[dict[str, Any]],
     parts: list[lake.AddedFile],
     app_id: str,
-    upto: int,
+    end: int,
     info: dict[str, str],
 ) -> None:
-    """Commits on exactly the version that is open: files out (add actions, flattened), parts in, progress.
+    """Replaces files of a table by parts, in one commit on exactly the open version.
+
+    Args:
+        table: the table, open.
+        removed: the removed files (flattened add actions).
+        parts: the added files.
+        app_id: the application id of the progress.
+        end: the progress after the commit.
+        info: commit info.
 
     Raises:
-        CommitFailedError: somebody else committed since.
+        CommitFailedError: another process has committed since that version.
     """
     now = int(time.time() * 1000)
     reach("delta.local")
     guards.check()
     table.create_write_transaction(
         [
-            *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in gone],
+            *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in removed],
             *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
         ],
         mode="append",
         schema=table.schema(),
         commit_properties=CommitProperties(
-            custom_metadata=info, app_transactions=[Transaction(app_id, upto)], max_commit_retries=0
+            custom_metadata=info, app_transactions=[Transaction(app_id, end)], max_commit_retries=0
         ),
         post_commithook_properties=lake.after_commit(table),
     )

@@ -1,4 +1,4 @@
-"""Baselines that come as a DataFrame (those of mapped tables) into Delta targets."""
+"""Loads rows into Delta targets: parts that tasks write, and baselines of mapped tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartTask:
-    """Writes the rows of one task to a parquet part of a table's folder; the driver commits it."""
+    """Writes the rows of one task to a Parquet part in a table's folder; the driver commits it."""
 
     path: str
     schema: pa.Schema
@@ -38,14 +38,15 @@ class PartTask:
 
 
 def write_parts(rows: DataFrame | Parts, task: PartTask) -> tuple[list[lake.AddedFile], ApplyOutcome]:
-    """Writes rows as parts (one a task, not committed); gives them, and an outcome without version."""
+    """Writes rows as parts, one per task, which are not committed. Returns the parts and an outcome without
+    version."""
     found = run(rows, task)
     outcome = ApplyOutcome(sum(r["inserted"] for r in found))
     return [lake.AddedFile.from_json(r["file"]) for r in found if r["file"]], outcome
 
 
 def load(path: str, app: str, relation: Relation, rows: DataFrame | Parts, after: int) -> int:
-    """Makes rows the whole table, in one commit with its progress; gives the version."""
+    """Replaces all rows of a table, in one commit with its progress, and returns the version."""
     create(path, relation)
     schema = schema_of(relation.columns)
     files, _ = write_parts(rows, PartTask(path, schema))

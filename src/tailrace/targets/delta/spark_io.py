@@ -1,8 +1,8 @@
-"""Writes by Spark for targets that tasks of tailrace cannot write: MERGE, and overwrites.
+"""Reads and writes of Delta tables by Spark, for tables that only Spark may write: MERGE, append, overwrite.
 
-Each write is one commit, keeps deletion vectors and carries the progress (`txnAppId`, `txnVersion`). MERGE
-has no options, only settings of its session, so it runs in a separate session. `unmoved` makes a write commit
-on the version that the batch was made from, or not at all.
+Each write is one commit, keeps deletion vectors and has the progress (`txnAppId`, `txnVersion`). MERGE has no
+options, only session settings, so it runs in a separate session. `guard_version` makes a write commit on the
+version that was read, or not at all.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ _SHARED = (
 )
 
 
-def forget(spark: SparkSession) -> None:
-    """Makes Spark look anew at every Delta table: it keeps what it knows of a path, and another table may
-    have been moved there."""
+def clear_cache(spark: SparkSession) -> None:
+    """Clears Spark's cache of Delta logs, because another table may have been moved to the path of one."""
     if not has_started(spark):
         return
     jvm = spark.sparkContext._jvm
@@ -59,17 +58,18 @@ def forget(spark: SparkSession) -> None:
 
 
 def merge_session(spark: SparkSession) -> SparkSession:
-    """A session of our own in the same application, with the settings that results and speed depend on."""
-    mine = spark.newSession()
+    """Returns a new session of the same application with the settings that affect results and speed."""
+    session = spark.newSession()
     for name in _SHARED:
         value = spark.conf.get(name, None)
         if value is not None:
-            mine.conf.set(name, value)
-    return mine
+            session.conf.set(name, value)
+    return session
 
 
 def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
-    """Upgrades a table to deletion vectors, for good: delta-rs appends to it and overwrites it, no more."""
+    """Enables deletion vectors of a table. This cannot be undone: afterwards delta-rs can only append to the
+    table or overwrite it."""
     guards.check()
     with conflicts_as_errors(path, version):
         spark.sql(
@@ -79,7 +79,7 @@ def enable_vectors(spark: SparkSession, path: str, version: int) -> None:
 
 @dataclass(frozen=True)
 class _VersionCheck:
-    """Looks in a Spark task whether a table still has a version; ConcurrentCommitError when it has not."""
+    """Checks in a Spark task that a table still has a version; otherwise raises ConcurrentCommitError."""
 
     path: str
     version: int
@@ -92,11 +92,11 @@ class _VersionCheck:
 
 
 def guard_version(rows: DataFrame, path: str, version: int) -> DataFrame:
-    """The rows, read by a job that fails with ConcurrentCommitError when the table has another version.
+    """Returns rows whose job fails with ConcurrentCommitError if the table has another version.
 
-    A Delta write opens its transaction before its job runs, and refuses by itself what others commit from
-    then on in its way. The job's look tells that nobody did between `version` and that moment. Spark commits
-    by itself; so the guards are asked here, directly before it.
+    A Delta write opens its transaction before its job runs, and from then on refuses conflicting commits itself.
+    The check in the job proves that there was no commit between `version` and that moment. As Spark makes the
+    commit, the guards are checked here, directly before the write.
     """
     from pyspark.sql import functions as F
 
@@ -107,7 +107,7 @@ def guard_version(rows: DataFrame, path: str, version: int) -> DataFrame:
 
 @contextmanager
 def conflicts_as_errors(path: str, version: int) -> Iterator[None]:
-    """Turns what Spark says of others' commits into ConcurrentCommitError."""
+    """Turns Spark's errors about concurrent commits into ConcurrentCommitError."""
     try:
         yield
     except Exception as error:
@@ -119,11 +119,10 @@ def conflicts_as_errors(path: str, version: int) -> Iterator[None]:
 
 
 def write(rows: DataFrame, path: str, version: int, mode: str, **options: str) -> None:
-    """Spark's append to that version alone, or its overwrite, of what `options` say (`replaceUsing`,
-    `replaceWhere`).
+    """Appends rows to a version of a table or overwrites it, with Spark's write `options` (`replaceWhere`).
 
     Raises:
-        ConcurrentCommitError: somebody else committed since.
+        ConcurrentCommitError: another process has committed since that version.
     """
     with conflicts_as_errors(path, version):
         guard_version(rows, path, version).write.format("delta").mode(mode).options(**options).save(path)
@@ -136,14 +135,24 @@ def merge(
     version: int,
     relation: Relation,
     app_id: str,
-    upto: int,
+    end: int,
     *,
     pruned: bool,
 ) -> ApplyOutcome:
-    """Spark's MERGE, `pruned` to the batch's range of keys; `spark` is from `merge_session`.
+    """Merges folded changes into a version of a table by Spark's MERGE.
+
+    Args:
+        spark: a session from `merge_session`.
+        folded: the resulting images.
+        path: the table.
+        version: its version.
+        relation: its layout.
+        app_id: the application id of the progress.
+        end: the progress after the merge.
+        pruned: restrict MERGE to the key range of the batch.
 
     Raises:
-        ConcurrentCommitError: the table has not that version any more.
+        ConcurrentCommitError: the table does not have that version any more.
     """
     from delta.tables import DeltaTable as SparkTable
 
@@ -155,7 +164,7 @@ def merge(
     changed: dict[str, str | Column] = {
         quoted(n): _update(i, n, folded.partial) for i, n in enumerate(names) if n not in relation.key
     }
-    for name, value in zip(_TXN, (app_id, str(upto)), strict=True):
+    for name, value in zip(_TXN, (app_id, str(end)), strict=True):
         spark.conf.set(name, value)
     try:
         source = guard_version(folded.df, path, version).alias("s")
@@ -187,8 +196,8 @@ def _update(index: int, name: str, partial: bool) -> str:
 
 
 def key_range(keys: DataFrame, relation: Relation) -> list[str]:
-    """Conditions on the first key column that let Delta pass over files: its range in the batch, old keys
-    included. None for types whose order or literal is not the same everywhere."""
+    """Returns conditions by which Delta skips files: the range of the first key column in the batch, including
+    old keys. Empty for types whose order or literals differ between systems."""
     from pyspark.sql import functions as F
 
     first = relation.key[0]
@@ -202,10 +211,10 @@ def key_range(keys: DataFrame, relation: Relation) -> list[str]:
 
 
 def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
-    """The target's rows as of a version that delta-rs has opened.
+    """Returns the rows of a version of the target that delta-rs has opened.
 
-    Without deletion vectors and partitions Spark reads the files as they are: no snapshot of the table is
-    made in the JVM.
+    Without deletion vectors and partitions Spark reads the Parquet files directly, so the JVM needs no snapshot
+    of the table.
     """
     from pyspark.sql.types import StructType
 

@@ -1,4 +1,4 @@
-"""How large a Delta table is, and whether its files may be exchanged."""
+"""Properties of a Delta table: its size, features and versions, and whether its files may be replaced."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..plans import TableSize
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
 INVARIANT = "delta.invariants"
-"""What a column's metadata call a condition on its values."""
+"""The name of a condition on a column's values, in the column's metadata."""
 
 
 def is_plain(table: DeltaTable, *, purged: bool = False) -> bool:
-    """Whether a table's files may be exchanged for others: no partitions, and no feature (change feed,
-    constraints, deletion vectors) that asks more of a writer. `purged`: no file in force has vectors, whether
-    the table may have some or not."""
+    """Whether a table's files may be replaced: it has no partitions and no feature with further requirements
+    on writers (change feed, constraints, deletion vectors). `purged`: no current file has deletion vectors,
+    even if the table's protocol allows them."""
     protocol, partitions = table.protocol(), table.metadata().partition_columns
     if not all(f.nullable and INVARIANT not in f.metadata for f in table.schema().fields):
         return False
@@ -38,24 +38,25 @@ def refuse(table: DeltaTable, path: str) -> None:
         raise UnsupportedError(
             "the target has column mapping, which tailrace does not write",
             where=path,
-            hint="make the table without `delta.columnMapping.mode`",
+            hint="create the table without `delta.columnMapping.mode`",
         )
 
 
 def actions(table: DeltaTable) -> pa.Table:
-    """The files in force, a row each, with their statistics."""
+    """Returns the current files, one row per file, with their statistics."""
     return pa.table(table.get_add_actions(flatten=True))
 
 
 def size_of(table: DeltaTable) -> TableSize:
-    """Bytes and files in force, whether there are deletion vectors, and rows."""
+    """Returns the size of a table."""
     files = actions(table)
     sizes = files["size_bytes"].to_pylist()
     return TableSize(sum(sizes), len(sizes), has_vectors(table), _rows(files))
 
 
 def rows_in(table: DeltaTable) -> int:
-    """Rows in the files in force, as far as their statistics say (rows that deletion vectors hide count)."""
+    """Returns the number of rows in the current files, by their statistics, including rows that deletion
+    vectors hide."""
     return _rows(actions(table))
 
 

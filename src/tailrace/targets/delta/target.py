@@ -85,7 +85,7 @@ class DeltaTarget:
         now = self._locations(table)
         if self._known.setdefault(table, now) != now:
             self._known[table] = now
-            spark_io.forget(self._spark)  # at its path another table was, perhaps
+            spark_io.clear_cache(self._spark)  # at its path another table was, perhaps
         return now
 
     def path(self, table: str) -> str:

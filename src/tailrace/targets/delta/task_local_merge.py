@@ -35,17 +35,17 @@ from .rewrite import merge
 class TaskLocalMerge:
     """Merges a located batch into a table.
 
-    The changes are held in memory: when they take more than a third of `memory_bytes`, nothing is written,
-    and the result is None. So it is when they touch files of more than `most` bytes. A task that runs again
-    after its commit does not know what it found: `LOST`.
+    The changes are in memory. If they need more than a third of `memory_bytes`, or touch files of more than
+    `most` bytes, nothing is written, and the result is None. A task that runs again after its commit returns
+    `RESULT_LOST`.
 
-    `follows`: the progress that the table had when the changes were chosen; -1: none. With another one they
-    are refused with ConcurrentCommitError: some would be applied twice.
+    `start`: the progress of the table for which the changes were selected; -1 if there is no progress. If the
+    table has another progress, ConcurrentCommitError is raised, because changes would be applied twice.
     """
 
     one: ChangeBatch
     table: DeltaTable
-    follows: int
+    start: int
     memory_bytes: int | None
     most: int | None = None
 
@@ -67,14 +67,14 @@ class TaskLocalMerge:
         done = merge(
             self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes,
             info(plan="task_local"),
-            auditor, follows=self.follows, partition=one.partition, most=self.most, logs=audit.log_only,
+            auditor, start=self.start, partition=one.partition, most=self.most, log_only=audit.log_only,
         )  # fmt: skip
         return None if done is None else auditor.result(done) or RESULT_LOST
 
     def _added(self, source: Source, audit: Audit, texts: TextRenderer) -> MergeResult | str:
-        """Appends rows that changes add; nothing is looked up."""
+        """Appends the rows that the changes add, without reading the table."""
         one = self.one
-        if self.follows >= one.range.end:
+        if self.start >= one.range.end:
             return RESULT_LOST
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         batch = auditor.decide(NO_ROWS)
@@ -88,7 +88,7 @@ class TaskLocalMerge:
         if auditor.end is not None:
             reach("delta.local")
             words = info(plan="append")
-            version = append(one.target, files, one.app_id, auditor.end, self.follows, words)
+            version = append(one.target, files, one.app_id, auditor.end, self.start, words)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return auditor.result(done) or RESULT_LOST
 

@@ -109,7 +109,7 @@ class WriteTask:
     def __call__(self, piece: PartInput) -> lake.AddedFile | None:
         groups, begin, end = None, 0, None
         if piece.file is not None and part_count(piece.size) > 1:
-            cut = self._files(self._source(self._rows(()))).cut(piece.file, piece.size)
+            cut = self._files(self._source(self._rows(()))).group_ranges(piece.file, piece.size)
             if piece.part >= len(cut):
                 return None
             groups, begin, end = cut[piece.part]

@@ -36,8 +36,8 @@ def refuse(
     for other in others:
         if other.partition == own or set(other.partition) != set(own):
             raise BaselineNeededError(
-                f"{other.name} feeds {target}, too, and its rows ({dict(other.partition)}) cannot be told from "
-                f"those of {wanted.table} ({dict(own)})",
+                f"{other.name} feeds {target}, too, and its rows ({dict(other.partition)}) cannot be told "
+                f"from those of {wanted.table} ({dict(own)})",
                 where=wanted.table,
                 hint="give each source constants of its own in the same columns of the key (`tables`), or "
                 "another target",
