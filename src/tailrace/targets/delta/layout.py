@@ -1,12 +1,13 @@
 """Layouts of Delta targets: create tables, follow the source's layout, compact files.
 
-`attnum` identifies a column, so a renamed column stays, and a column that was dropped and created again is new.
-Columns that another process added to a target belong to neither layout; they stay with their values. Adding
-nullable columns is a commit of metadata. Any other change rewrites the table in one commit (delta-rs has no
-column mapping, which would make renames cheap). The progress stays in the log, which an overwrite continues.
+`attnum` identifies a column, so a renamed column stays, and a column that was dropped and created again is
+new. Columns that another process added to a target belong to neither layout; they stay with their values.
+Adding nullable columns is a commit of metadata. Any other change rewrites the table in one commit (delta-rs
+has no column mapping, which would make renames cheap). The progress stays in the log, which an overwrite
+continues.
 
-A commit that replaces all rows, by a new layout or a baseline, has a mark of the layout. If names of columns were
-exchanged, or a column was created again, only the newest mark tells which layout the target has.
+A commit that replaces all rows, by a new layout or a baseline, has a mark of the layout. If names of columns
+were exchanged, or a column was created again, only the newest mark identifies the layout that the target has.
 """
 
 from __future__ import annotations
@@ -221,8 +222,8 @@ def _rewrite(
 
 
 def _schema_of(table: DeltaTable, before: Relation, after: Relation) -> pa.Schema:
-    """Returns the schema of a new layout. Columns that stay keep their constraints; unchanged ones keep all of
-    their metadata."""
+    """Returns the schema of a new layout. Columns that stay keep their constraints; unchanged ones keep all
+    of their metadata."""
     names = {c.attnum: c.name for c in before.columns}
     old_fields, have = {f.name: f for f in table.schema().fields}, lake.arrow_schema(table)
     fields = []

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 1_000_000
-"""Batches with more changes are merged by shards. So are batches that need more memory than a task has, which is
-only known after they are read."""
+"""Batches with more changes are merged by shards. So are batches that need more memory than a task has, which
+is only known after they are read."""
 SHARD_BYTES = 128 << 20
 """Batches of tables with fewer bytes are not divided into shards to save time."""
 SHARD_COST = 2
@@ -36,8 +36,8 @@ SHARD_COST = 2
 class MergeTask:
     """Merges the batch of one table.
 
-    Returns the result, or the error of a table whose changes were not applied. None: the batch has to be merged
-    by shards, because nothing was done or the result was lost.
+    Returns the result, or the error of a table whose changes were not applied. None: the batch has to be
+    merged by shards, because nothing was done or the result was lost.
 
     Attributes:
         limits: the task may rewrite at most `limits.local_bytes`, in tables of any size.

@@ -152,7 +152,8 @@ def _load_by_spark(
 ) -> int:
     """Does `load_partition` for a table whose files only Spark may replace.
 
-    The progress is a separate commit after the rows: after a crash between the two, the rows are loaded again.
+    The progress is a separate commit after the rows: after a crash between the two, the rows are loaded
+    again.
     """
     from pyspark.sql import functions as F
 

@@ -1,7 +1,7 @@
 """Converts rows from one layout to another: columns are renamed, widened, converted to text, added, dropped.
 
-Threads, or tasks on a cluster, rewrite the files of a Delta table. Only tables with deletion vectors are read by
-Spark.
+Threads, or tasks on a cluster, rewrite the files of a Delta table. Only tables with deletion vectors are read
+by Spark.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ BATCH = 16 << 20
 
 @dataclass(frozen=True)
 class Reshape:
-    """Converts rows from the layout `before` to the layout `after`. `attnum` identifies columns. A column that
-    rows do not have gets its `missing` value.
+    """Converts rows from the layout `before` to the layout `after`. `attnum` identifies columns. A column
+    that rows do not have gets its `missing` value.
 
     >>> a = Column("a", 1, "integer", "int4", "int")
     >>> b = Column("b", 1, "bigint", "int8", "bigint")
@@ -85,8 +85,8 @@ def _missing(column: Column, rows: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class ReshapeTask:
-    """Writes rows in another layout to parts in a table's folder, which are not committed: the rows of one of its
-    files, or given rows. `schema`: the table's schema."""
+    """Writes rows in another layout to parts in a table's folder, which are not committed: the rows of one of
+    its files, or given rows. `schema`: the table's schema."""
 
     path: str
     reshape: Reshape
@@ -119,8 +119,8 @@ class ReshapeTask:
 def parts(
     spark: SparkSession, path: str, table: DeltaTable, before: Relation, after: Relation
 ) -> list[lake.AddedFile]:
-    """Writes all rows of an open table in another layout to parts, which are not committed. `spark` is started
-    only for tables with deletion vectors."""
+    """Writes all rows of an open table in another layout to parts, which are not committed. `spark` is
+    started only for tables with deletion vectors."""
     names, schema = {c.name for c in before.columns}, lake.arrow_schema(table)
     old_schema = pa.schema([f.with_nullable(True) for f in schema if f.name in names])
     task = ReshapeTask(path, Reshape(before, after), old_schema)

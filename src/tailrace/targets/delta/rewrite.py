@@ -1,10 +1,10 @@
 """Merge by rewriting: files with a changed key are rewritten, and all others stay.
 
-*Find*: of files whose key range overlaps that of the changes, only the key columns are read. Rows are matched to
-changes by hash. *Write*: each touched file is streamed to a new part. In each batch, the rows that change are
-removed and their new images appended, so that files keep their key ranges. *Commit*: the files are replaced by
-the parts, with the progress, in one commit on exactly the version that was read. After a concurrent commit all
-steps are repeated.
+*Find*: of files whose key range overlaps that of the changes, only the key columns are read. Rows are matched
+to changes by hash. *Write*: each touched file is streamed to a new part. In each batch, the rows that change
+are removed and their new images appended, so that files keep their key ranges. *Commit*: the files are
+replaced by the parts, with the progress, in one commit on exactly the version that was read. After a
+concurrent commit all steps are repeated.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Rewrite:
             return [part for part in writing if part]
 
     def outcome(self, found: TouchedRows) -> ApplyOutcome:
-        """Returns the numbers of inserted, updated and deleted rows, without those that a truncate removes with
-        their files."""
+        """Returns the numbers of inserted, updated and deleted rows, without those that a truncate removes
+        with their files."""
         changes = found.changes
         deleted = int(self.source.deletes[changes].sum())
         return ApplyOutcome(len(self.added(found)), len(changes) - deleted, deleted)
@@ -212,8 +212,8 @@ class Rewrite:
     def _plan(self, found: TouchedRows) -> list[PartRewrite]:
         """Returns the parts to write.
 
-        New rows are appended to the rewritten file with the greatest keys. If there are many, or if no file is
-        rewritten, they become a separate part.
+        New rows are appended to the rewritten file with the greatest keys. If there are many, or if no file
+        is rewritten, they become a separate part.
         """
         source, rewrites = self.source, list[PartRewrite]()
         last, greatest = -1, None

@@ -94,9 +94,9 @@ class _VersionCheck:
 def guard_version(rows: DataFrame, path: str, version: int) -> DataFrame:
     """Returns rows whose job fails with ConcurrentCommitError if the table has another version.
 
-    A Delta write opens its transaction before its job runs, and from then on refuses conflicting commits itself.
-    The check in the job proves that there was no commit between `version` and that moment. As Spark makes the
-    commit, the guards are checked here, directly before the write.
+    A Delta write opens its transaction before its job runs, and from then on refuses conflicting commits
+    itself. The check in the job proves that there was no commit between `version` and that moment. As Spark
+    makes the commit, the guards are checked here, directly before the write.
     """
     from pyspark.sql import functions as F
 
@@ -196,8 +196,8 @@ def _update(index: int, name: str, partial: bool) -> str:
 
 
 def key_range(keys: DataFrame, relation: Relation) -> list[str]:
-    """Returns conditions by which Delta skips files: the range of the first key column in the batch, including
-    old keys. Empty for types whose order or literals differ between systems."""
+    """Returns conditions by which Delta skips files: the range of the first key column in the batch,
+    including old keys. Empty for types whose order or literals differ between systems."""
     from pyspark.sql import functions as F
 
     first = relation.key[0]
@@ -213,8 +213,8 @@ def key_range(keys: DataFrame, relation: Relation) -> list[str]:
 def rows_of(spark: SparkSession, path: str, table: DeltaTable) -> DataFrame:
     """Returns the rows of a version of the target that delta-rs has opened.
 
-    Without deletion vectors and partitions Spark reads the Parquet files directly, so the JVM needs no snapshot
-    of the table.
+    Without deletion vectors and partitions Spark reads the Parquet files directly, so the JVM needs no
+    snapshot of the table.
     """
     from pyspark.sql.types import StructType
 

@@ -65,8 +65,9 @@ class TaskLocalMerge:
         one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
-            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes, info(plan="task_local"),
-            auditor, start=self.start, partition=one.partition, most=self.most, log_only=audit.log_only,
+            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes,
+            info(plan="task_local"), auditor, start=self.start, partition=one.partition, most=self.most,
+            log_only=audit.log_only,
         )  # fmt: skip
         return None if done is None else auditor.result(done) or RESULT_LOST
 
