@@ -80,7 +80,7 @@ def test_one_name_has_one_target_of_a_table(database: str, place: Database, db: 
     with pytest.raises(ApplyError, match="two targets cannot share") as told:
         lands(elsewhere, 7)
     assert told.value.what == (
-        'the target of shop.item under the name t is "lake"."item", and not "other"."item": two targets cannot '
+        'the target of shop.item under the name t is "lake"."item", not "other"."item": two targets cannot '
         "share a row of progress"
     )
     running.commit(RELATION, [], 3)  # its rows are still there

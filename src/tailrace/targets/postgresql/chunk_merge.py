@@ -87,7 +87,7 @@ class ChunkMerge:
 
     def auditor(self) -> BatchAuditor:
         """A new auditor of the changes, which knows those whose values the target cannot hold."""
-        made = BatchAuditor(self.audit, self.chunk.upto, self.source, self.chunk.texts)
+        made = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
         found: list[pa.StringArray | None] = [self._unheld]
         if self._refused_keys:
             place = self.chunk.source.keys.place.tolist()

@@ -20,7 +20,7 @@ from ..rule_columns import split_rule_columns
 from .connection import Database, check_names, exists, number_of
 from .existing_tables import adopts, key_of, with_rule_columns
 from .multi_source import refuse, with_target_types
-from .progress import TABLE, ProgressTable, make_schema, one_at_a_time
+from .progress import TABLE, ProgressTable, make_schema, lock_ddl
 from .types import column_type, column_types, retyped, sql_type
 
 
@@ -30,7 +30,7 @@ def create(session: Session, database: Database, progress: ProgressTable, relati
     table = relation.table
     with session.transaction():
         progress.prepare(session)
-        one_at_a_time(session)
+        lock_ddl(session)
         taken = takes(session, database, progress, relation)
         if taken is not None:
             if statement := key_of(session, progress.target(table), relation):
@@ -103,7 +103,7 @@ def alter(session: Session, progress: ProgressTable, have: Relation, want: Relat
     target = progress.target(want.table)
     with session.transaction():
         if progress.partition(want.table):
-            one_at_a_time(session)
+            lock_ddl(session)
         have, made = planned(session, progress, have, want)
         for step in made:
             try:
@@ -241,7 +241,7 @@ def rename(session: Session, database: Database, task: str, table: str, now: str
     before, after = database.target(now), database.target(to)
     if before == after or not _has_target(session, database, task, table, now):
         return
-    one_at_a_time(session)
+    lock_ddl(session)
     rows, mine = database.control_table(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
     others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({mine})"
     if session.execute(others.encode()).fetchone():

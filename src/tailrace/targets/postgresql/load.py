@@ -45,7 +45,7 @@ from .connection import (
 from .existing_tables import adopts, key_of, with_rule_columns
 from .layout import follow, primary_key
 from .multi_source import delete_partition, refuse
-from .progress import ProgressTable, make_schema, one_at_a_time
+from .progress import ProgressTable, make_schema, lock_ddl
 from .staging import copy_data
 from .types import TargetTypes, base, column_type, sql_type
 
@@ -123,7 +123,7 @@ class PostgresLanding:
                 )
             try:
                 with session.transaction():
-                    one_at_a_time(session)
+                    lock_ddl(session)
                     session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
                     layout = (
                         self._fill(session, progress, relation)
@@ -205,7 +205,7 @@ class PostgresLanding:
         with locked_session(self.database, self.task, table) as session, session.transaction():
             if progress.read(session, table) is None:
                 return
-            one_at_a_time(session)
+            lock_ddl(session)
             session.execute(_SOON)
             if progress.others(session, table) or progress.adopted(session, table):
                 delete_partition(session, progress, table)
