@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from tailrace.apply.rules import RulesApplier
 
 import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
+from tailrace.apply.rules import RulesApplier
 from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog

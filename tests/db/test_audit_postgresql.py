@@ -67,7 +67,7 @@ class Table:
             at or shared.TargetLocation(of.table),
         )
         self.progress = ProgressTable(self.database, name, lambda _: self.at)
-        self.flagged = self.upto = 0
+        self.flagged = 0
         self.memory: int | None = None
         self.plain = False
         with locked_session(self.database, name, of.table) as on_:
@@ -306,7 +306,7 @@ def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Pa
     table.apply(START)
     done = table.apply([change(4, "D", "x"), change(5, "I", "y")])
     assert done.ends is not None
-    assert (done.upto, done.ends[1:]) == (-1, ("delete_missing", "stop"))
+    assert (done.end, done.ends[1:]) == (None, ("delete_missing", "stop"))
     assert [r[1] for r in table.rows()] == ["p", "q", "r"]
     with locked_session(table.database, "t", TABLE) as on:
         reached = table.progress.read(on, TABLE)

@@ -95,7 +95,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
 
         done = tailrace("pause", text, "s.a", "--why", "night load")
         assert (done["tables"], done["running"]) == (["s.a"], ["capture", "pipeline"])
-        wait_for(lambda: pipeline._gate.orders >= done["order"])
+        wait_for(lambda: pipeline._scheduler.command >= done["order"])
         shop.do("insert into s.a values (2, 'waits'); insert into s.b values (2, 'goes on')")
         wait_for(lambda: shop.equal("s.b"))
         assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]

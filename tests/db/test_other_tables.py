@@ -17,8 +17,8 @@ from tailrace.sources import open_source
 from tailrace.state import commands
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql import layout
-from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.connection import Database, locked_session
+from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.progress import ProgressTable
 from tailrace.testing.images import RELATION, image
 
@@ -81,7 +81,7 @@ def test_one_name_has_one_target_of_a_table(database: str, place: Database, db: 
         lands(elsewhere, 7)
     assert told.value.what == (
         'the target of shop.item under the name t is "lake"."item", not "other"."item": two targets cannot '
-        "share a row of progress"
+        "share a progress row"
     )
     running.commit(RELATION, [], 3)  # its rows are still there
     progress = ProgressTable(elsewhere, "t", lambda _: TargetLocation("shop.item", {"v": "x"}))

@@ -19,8 +19,8 @@ from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state.baselines import read_baselines
-from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.connection import Database, locked_session
+from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.progress import ProgressTable
 from tailrace.testing.images import RELATION, image
 

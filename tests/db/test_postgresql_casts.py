@@ -37,7 +37,9 @@ def on(database: str, db: psycopg.Connection) -> Iterator[Session]:
         yield made
 
 
-def staged(on: Session, extra: tuple[str, ...], *rows: tuple[object, ...], of: Relation = KEYED) -> StagingTable:
+def staged(
+    on: Session, extra: tuple[str, ...], *rows: tuple[object, ...], of: Relation = KEYED
+) -> StagingTable:
     """Rows as tasks stage them: extra cells, then texts."""
     kinds = {OP: '"char"', KEPT: "text", TAKE: "bigint", ADD: "bigint"}
     columns = [f"{quoted(n)} {kinds[n]}" for n in extra] + [f"c{i} text" for i in range(4)]
@@ -79,7 +81,9 @@ def test_a_key_that_gets_another_text_keeps_its_row(on: Session, kept: str | Non
         on.execute(b"insert into tailrace.k_s values (%s, %s, %s, %s)", row)
     of = Relation(2, "lake", "k", "d", (Column("n", 1, "numeric", "numeric", "string", key=True),
                                         Column("v", 2, "text", "text", "string")))  # fmt: skip
-    to = MergeStatements(on, '"lake"."k"', of, StagingTable('"tailrace"."k_s"', (OP, KEPT), 2, {0: "numeric"}))
+    to = MergeStatements(
+        on, '"lake"."k"', of, StagingTable('"tailrace"."k_s"', (OP, KEPT), 2, {0: "numeric"})
+    )
     upserted(to, partial=True)
     told = on.execute(b"select n::text, v, note from lake.k").fetchall()
     assert told == [("1.0", "large" if kept else "new", "theirs")]

@@ -19,8 +19,8 @@ from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.parts import Parts
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.chunk_merge import ChunkMerge
-from tailrace.targets.postgresql.load import PostgresLanding, load
 from tailrace.targets.postgresql.connection import locked_session
+from tailrace.targets.postgresql.load import PostgresLanding, load
 
 from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done

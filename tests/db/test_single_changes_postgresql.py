@@ -131,7 +131,7 @@ def test_a_policy_of_stop_ends_the_batch_before_the_refused_change(
     db.execute("alter table s.t add check (b <> 'bad')")
     done = table.apply([change(1, "I", "x"), change(2, "I", "bad"), change(3, "I", "y")])
     assert isinstance(done, MergeResult) and done.ends is not None
-    assert (done.upto, done.ends[1:]) == (1, ("data_error", "stop"))
+    assert (done.end, done.ends[1:]) == (1, ("data_error", "stop"))
     assert [r[1] for r in table.rows()] == ["x"]
     with psycopg.connect(database) as on:
         assert on.execute("select upto from tailrace.tailrace_progress").fetchall() == [(1,)]

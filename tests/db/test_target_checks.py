@@ -19,7 +19,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, SourceError, TailraceError
 from tailrace.operate import checks, table_commands
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import commands, ledger
 from tailrace.targets.postgresql.connection import Database, open_session

@@ -18,8 +18,8 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import lifecycle
-from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.targets.postgresql.connection import Database
+from tailrace.targets.postgresql.load import PostgresLanding
 from tailrace.validate.postgresql_target import hold_target
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.validation import ValidationReport, validate

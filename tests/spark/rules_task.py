@@ -114,8 +114,8 @@ class Staged:
             suspensions=SuspendCommands(self.orders),
         )
         limits = {"max_changes": 10**6, "parallel": 2, "need_baseline": False} | more
-        gate = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
-        return Applier(self.spark, paths, self.target, rules=rules, gate=gate, **limits)
+        scheduler = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
+        return Applier(self.spark, paths, self.target, rules=rules, scheduler=scheduler, **limits)
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:
         return self.applier(**more).catch_up()

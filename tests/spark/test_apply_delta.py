@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
 from tailrace.targets.base import Target
-from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta import layout as delta_layout
-from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.multi_source import TargetLocation
-from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
+from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 from tailrace.testing.mapped_targets import MappedTargetConformance, places
 from tailrace.testing.target_case import TargetCase
 from tailrace.testing.target_plans import KeylessConformance, PlanConformance
@@ -38,7 +38,7 @@ def three(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     """What `filled` begins with: no plan writes into an empty table in a way of its own."""
     folder = tmp_path_factory.mktemp("three")
     rows: list[Image] = [(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))]
-    DeltaTarget(spark, str(folder), app_id="test").apply(batch_of(spark, RELATION, rows))
+    merge_images(spark, DeltaTarget(spark, str(folder), app_id="test"), RELATION, rows)
     return folder
 
 
@@ -242,7 +242,7 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
     )
 
     def apply(name: str, *rows: Image) -> str:
-        return target.apply(batch_of(spark, replace(RELATION, name=name), rows)).plan
+        return merge_images(spark, target, replace(RELATION, name=name), rows).plan
 
     for name in "ab":
         apply(name, (1, "I", image(1, name)), (2, "I", image(2, name)))

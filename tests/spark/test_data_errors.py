@@ -88,7 +88,7 @@ def test_a_null_in_a_key_stops_several_jobs_before_it(
         place.same()
 
     with monkeypatch.context() as patch:
-        patch.setattr(place.log, "commit", lambda *_: 1 // 0)  # a crash before the key log
+        patch.setattr(place.log, "commit", lambda *_, **__: 1 // 0)  # a crash before the key log
         with pytest.raises(ApplyError, match="division"):
             place.apply([*good, bad, *after])
     assert (place.target.progress(NAME), place.logged()) == (2, [])

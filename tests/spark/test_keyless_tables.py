@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
-from tailrace.apply.rules import RulesApplier
 
 from tailrace.apply import rejects
-from tailrace.apply.rejects import Constraints
+from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
 from tailrace.apply.vendor import incoming as plain
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import WHY
 from tailrace.engine.rules import Rules
@@ -27,6 +27,7 @@ from tailrace.model import mask
 from tailrace.operate import vendor_apply as incoming
 from tailrace.state import commands
 from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.targets.base import Demands
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, Image, change_table
 
@@ -119,14 +120,19 @@ UNCLEAR: list[tuple[str, int, list[Image]]] = [
 def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_path: Path) -> None:
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
-    rules = RulesApplier(target, Rules.of("upsert"), root=str(tmp_path), task="t")
-    plain.apply(target, {KEYLESS.table: notes(spark, (1, "I", {"id": 1}))})
-    ways = [rules.apply, rules.preview, lambda ct: plain.apply(target, {KEYLESS.table: ct}), rules.apply]
+    folder = str(tmp_path)
+    rules = VendorApplier(RulesApplier(target, Rules.of("upsert"), root=folder, task="t"), folder)
+
+    def unruled(table: ChangeTable) -> object:
+        return plain.apply(target, {KEYLESS.table: table}, folder)
+
+    unruled(notes(spark, (1, "I", {"id": 1})))
+    ways = [rules.apply, rules.preview, unruled, rules.apply]
     for apply, (what, number, images) in zip(ways, UNCLEAR, strict=True):
         with pytest.raises(ApplyError, match=what) as said:
             apply(notes(spark, (1, "I", {"id": 1}), *images))
         assert str(said.value.where).endswith(f"{number:019d}"), what
-    soft = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    soft = VendorApplier(RulesApplier(target, Rules.of("soft_delete"), root=folder, task="t"), folder)
     with pytest.raises(ConfigError, match="soft delete marks rows by their key"):
         soft.preview(notes(spark, (2, "I", ONE)))
     assert lake.read(target.path(KEYLESS.table)).to_pylist() == [{"id": 1, "v": None}]
@@ -161,14 +167,16 @@ def test_an_archives_key_log_has_old_keys(
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
     rules = Rules.of("archive", policies)
-    made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
+    under = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
     relation = KEYLESS.with_columns([replace(c, key=c.name in key) for c in KEYLESS.columns])
     moved = {"id": 7, "v": "b"}
     images: list[Image] = [
         (1, "I", ONE), (2, "U", TWO), (3, "B", {"id": 1} if key else TWO), (3, "U", moved), (4, "B", moved),
         (4, "U", moved), (5, "D", moved), (6, "D", {"id": 9}),
     ]  # fmt: skip
-    made.apply(replace(change_table(spark, relation, images), name=relation.table))
+    VendorApplier(under, str(tmp_path)).apply(
+        replace(change_table(spark, relation, images), name=relation.table)
+    )
     rows = lake.read(log.path).sort_by("keylog_sort").to_pylist()
     told = [(r["change_row_type"], r["before_key"], r["after_key"]) for r in rows]
     if key:
@@ -192,9 +200,10 @@ def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
 
     def apply(rules: Rules, some: list[Change]) -> str | None:
-        made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
+        under = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
         keyless = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
         table = change_table(spark, keyless, [i for c in some for i in c.images])
+        made = VendorApplier(under, str(tmp_path))
         return made.apply(replace(table, name=RELATION.table)).suspended
 
     bag = Bag(rules)

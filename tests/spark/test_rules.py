@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr.reader import DIFFERS, recount
@@ -56,8 +57,12 @@ class Place:
         self.model = Model(mode, self.rules.on)
 
     @property
-    def applier(self) -> RulesApplier:
+    def under(self) -> RulesApplier:
         return RulesApplier(self.target, self.rules, root=self.root, task="task", keylog=self.log)
+
+    @property
+    def applier(self) -> VendorApplier:
+        return VendorApplier(self.under, self.root)
 
     def table(self, changes: Sequence[Change]) -> ChangeTable:
         images = [i for c in changes for i in c.images]
@@ -196,7 +201,7 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
     place.same()
     mended = pa.table([[0], ["b"], [0], ["mended"]], schema=schema_of(RELATION.columns))
     write_deltalake(place.target.path(NAME), mended, mode="append")
-    place.applier.suspensions.resume(NAME)
+    place.under.suspensions.resume(NAME)
     place.apply(changes)
     assert [r[1:] for r in place.rows()] == [("a", 2, "x"), ("b", 5, "y"), ("c", 4, "c"), ("d", 6, "d")]
     assert len(place.logged()) == 5
@@ -223,7 +228,7 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     class CrashError(Exception):
         pass
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise CrashError
 
     place.log.commit = crash  # type: ignore[method-assign]

@@ -11,6 +11,7 @@ import pytest
 from tailrace.apply.rules import RulesApplier
 from tailrace.engine.rules import Rules
 from tailrace.keylog.control_tables import ApplyExceptions, SuspendCommands, Suspensions
+from tailrace.model.positions import ChangeRange
 from tailrace.state import commands
 from tailrace.targets.change_batch import ChangeBatch
 
@@ -38,8 +39,8 @@ class Limited:
 
     def counted(self, after: int) -> int:
         """How many there were, for the next batch."""
-        batch = self.rules.prepared(ChangeBatch("s.t", "", "", relation("t"), after, after + 9), 0)
-        assert batch is not None and batch.audit is not None
+        batch = self.rules.prepared(ChangeBatch("s.t", relation("t"), ChangeRange(after, after + 9)), 0)
+        assert batch.audit is not None
         return batch.audit.counts.get(KIND, 0)
 
     def suspend(self) -> None:

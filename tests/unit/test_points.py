@@ -28,7 +28,7 @@ from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.sources.base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from tailrace.state import commands, ddl, ledger, lifecycle, rolling, streams
 from tailrace.state.baselines import read_baselines, write_baseline

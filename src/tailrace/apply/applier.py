@@ -127,7 +127,7 @@ class Applier:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block nothing is applied, and no command is followed: the caller may write to targets."""
+        """Within the block nothing is applied and no command is followed, so the caller may write to targets."""
         with self._lock:
             try:
                 yield
@@ -151,7 +151,7 @@ class Applier:
     # Rounds that are new to all tables.
 
     def _apply_new(self, stop: threading.Event | None) -> None:
-        """Applies rounds that are new to every table. A table that cannot have them now is late afterwards."""
+        """Applies rounds that are new to all tables. A table that cannot have them now is late afterwards."""
         while new := self._backlog.take():
             for stored in cut_rounds(new, *self._round_limits):
                 if stop is not None and stop.is_set():

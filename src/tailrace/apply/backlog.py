@@ -1,9 +1,9 @@
 """The store batches that wait to be applied, and the tables that wait for older ones.
 
-*New* batches are later than the last recorded round: no table has them. A table that was paused, failed or had
-no baseline when a round was applied is *late*. Only the names of late tables are kept. Their batches are read
-from the table `stored` again once the tables are due. So memory has a bound (`ROWS`), however long a table
-waits.
+*New* batches are later than the last recorded round: no table has them. A table that was paused, failed or
+had no baseline when a round was applied is *late*. Only the names of late tables are kept. Their batches are
+read from the table `stored` again once the tables are due. So memory has a bound (`ROWS`), however long a
+table waits.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What follows when the rules stop at a change: its table is suspended, or an error is raised. Its conflicts are
-counted from there on."""
+"""Carries out the rules when they stop at a change: its table is suspended, or an error is raised."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def in_window_of(table: str) -> str:
 
 
 def in_window(table: str, error: _T) -> _T | TailraceError:
-    """Returns the error of a change in an open window: a refused row with an explanation, others as they are."""
+    """Returns the error of a change in an open window, with an explanation if a row was refused."""
     if not isinstance(error, ConstraintError):
         return error
     return ConstraintError(f"{error.what}{in_window_of(table)}", where=error.where, hint=WAYS_OUT)

@@ -1,8 +1,8 @@
 """Which tables may be applied now, and what happens if the changes of one cannot be applied.
 
 The scheduler follows the commands for single tables (`state/commands.py`), the intervals of tables, and the
-task's groups. Only the applier asks it, under the applier's lock: once it has read a command, nothing older is
-at work.
+task's groups. Only the applier asks it, under the applier's lock. So once it has read a command, nothing that
+began before is still running.
 """
 
 from __future__ import annotations

@@ -71,8 +71,6 @@ class TableProgress:
         baseline = self._history.baselines.get(table)
         if baseline is None:
             return
-        if progress is None and self._target.exists(table):
-            progress = ChangeNumber(-1)
         if lacks_baseline(baseline, progress):
             raise missing_baseline(table)
 

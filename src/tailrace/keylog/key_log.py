@@ -41,7 +41,7 @@ FEW, _MAX_IN_MEMORY = 1_000, 100_000
 
 
 @dataclass(frozen=True)
-class LogState:
+class KeyLogState:
     """State of a subscription in a key log.
 
     Attributes:
@@ -91,7 +91,7 @@ class KeyLog:
         self.group_id = app_id if group_id is None else group_id
         self.runs: dict[str, str] = {}
         self._at_once, self._lock = at_once, threading.RLock()
-        self._states: dict[str, LogState] = {}
+        self._states: dict[str, KeyLogState] = {}
         self._visible: dict[str, ChangeNumber | None] = {}
         self._unflushed: dict[str, int] = {}
         self._files: list[Any] = []
@@ -114,7 +114,7 @@ class KeyLog:
         """`run_id` of a subscription's rows."""
         return self.runs.get(subscription, self.run_id)
 
-    def state(self, subscription: str) -> LogState:
+    def state(self, subscription: str) -> KeyLogState:
         """Returns the state of a subscription, including commits that wait for `flush`."""
         with self._lock:
             return self._state(subscription)
@@ -141,12 +141,12 @@ class KeyLog:
         if self._at_once:
             self.flush()
 
-    def header(self, header: KeyLogHeader, state: LogState) -> KeyLogHeader:
+    def header(self, header: KeyLogHeader, state: KeyLogState) -> KeyLogHeader:
         """Returns the header of rows for a `state` that `reserve` returned."""
         run_id = self.run_of(header.subscription)
         return replace(header, run_id=run_id, group_id=self.group_id, flagged=state.flagged, sort=state.sort)
 
-    def reserve(self, subscription: str, numbers: ChangeRange) -> LogState:
+    def reserve(self, subscription: str, numbers: ChangeRange) -> KeyLogState:
         """Reserves values of `keylog_sort` for the rows of a range. Returns the state with the last value
         before them as `sort`. Each value is given to one subscription only. A retry of the same range gets
         the same values; values that no row uses are skipped."""
@@ -246,7 +246,7 @@ class KeyLog:
             self._files += lake.write_part(self.path, pa.concat_tables(self._rows))
             self._rows = []
 
-    def _state(self, subscription: str) -> LogState:
+    def _state(self, subscription: str) -> KeyLogState:
         if not self._states:
             self._table = DeltaTable(self.path) if lake.exists(self.path) else None
             sort = self._stored(_SORT)
@@ -259,7 +259,7 @@ class KeyLog:
             )
             number = self._stored(app_id)
             self._visible[subscription] = progress = None if number is None else ChangeNumber(number)
-            self._states[subscription] = LogState(progress, flagged or 0, 0, baseline or 0)
+            self._states[subscription] = KeyLogState(progress, flagged or 0, 0, baseline or 0)
         return replace(self._states[subscription], sort=self._sort)
 
     def _stored(self, app_id: str) -> int | None:

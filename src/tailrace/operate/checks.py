@@ -41,7 +41,7 @@ from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.streams import ANEW, MADE, MAKING, newest
 from ..targets.base import TARGET_MISSING, TARGET_MISSING_HINT
-from .laggards import consumers_said
+from .consumers import consumer_warnings
 from .name_checks import name_findings
 from .table_commands import known
 
@@ -82,7 +82,7 @@ def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
         source.close()
     cure = "`tailrace consumer ack TASK NAME POSITION`, or `remove TASK NAME`"
     found.findings += [
-        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
+        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumer_warnings(task).items()
     ]
     found.findings.sort(key=lambda one: one.rank)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,19 +14,20 @@ from deltalake import DeltaTable
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..capture.column_doubts import find_doubts
+from ..config.quantities import span
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
-from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
-from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING, STATE_EVERY_S
 from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.totals import Totals
 from . import control_tables
-from .laggards import consumers_said
+from .consumers import consumer_warnings
 
 ENDED = ("stopped", "drained")
 WAITS = "waits for its baseline"
@@ -71,7 +72,7 @@ class TableStatus:
     deleted: int = 0
     behind: int = 0
     seconds_behind: float = 0.0
-    position: str | None = None
+    position: Position | None = None
     target_version: int | None = None
     last_change: str | None = None
     why: str | None = None
@@ -111,7 +112,7 @@ class Status:
     captured: ChangeNumber | None
     stored: ChangeNumber | None
     applied: ChangeNumber | None
-    position: str | None
+    position: Position | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
@@ -146,9 +147,9 @@ def status(task: Task) -> Status:
         captured,
         totals.stored_upto,
         totals.applied_upto,
-        where.position.hex().upper() if where.position else None,
+        Position(where.position.hex().upper()) if where.position else None,
         list(tables.values()),
-        consumers_said(task),
+        consumer_warnings(task),
         _unstored(task, captured, totals.stored_upto),
         others,
         (capture or {}).get("left_out") or {},
@@ -334,3 +335,45 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
     if name == "capture" and (not running or silent):
         found["waits"] = None
     return found
+
+
+_HELD_BACK = ("removed", "tracked only")
+_REPORT_S = 2 * STATE_EVERY_S
+"""The age that a report of capture's may have: what is in it is not known more exactly."""
+
+
+def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
+    """Why a task is more than that many seconds behind, or why it is unknown: one line per reason; empty if
+    it is not. What does not run or does not answer (a process, source, target) counts from that moment."""
+    at = now or dt.datetime.now(dt.timezone.utc)
+    return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
+
+
+def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]:
+    for name, said in (("capture", found.capture), ("pipeline", found.pipeline)):
+        if said is None:
+            yield f"{name} never ran"
+            continue
+        away = said.get("state") == RECONNECTING and said["running"]
+        since = said.get("unreachable_since") if away else said.get("since")
+        if since and (seconds := age_s(since, now)) > limit_s:
+            what = (
+                f"has not reached the {'source' if name == 'capture' else 'target'}"
+                if away
+                else "has not run"
+            )
+            yield f"{name} {what} for {span(seconds)}"
+        silent = name == "capture" and said["running"] and not away and said.get("at")
+        if silent and (seconds := age_s(silent, now)) > limit_s + _REPORT_S:
+            yield f"capture has said nothing for {span(seconds)}"
+
+
+def _stages(found: Status, limit_s: float) -> Iterator[str]:
+    lag = (found.capture or {}).get("lag_seconds") or 0.0
+    if lag > limit_s + _REPORT_S:
+        yield f"capture is {span(lag)} behind the source"
+    if found.seconds_unstored > limit_s:
+        yield f"captured changes have waited {span(found.seconds_unstored)} for the store"
+    for table in found.tables:
+        if table.seconds_behind > limit_s and table.state not in _HELD_BACK:
+            yield f"{table.table} is {span(table.seconds_behind)} behind ({table.state})"

@@ -29,6 +29,7 @@ from ..formats.soliddb.records import SCHEMA
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, generated_rows, layouts
 from ..lake import delta as lake
 from ..lake import log
+from ..model.positions import ChangeNumber
 from ..model.types import arrow_type
 from ..store.kept import kept
 from ..store.log_files import LogFile, LogFiles
@@ -51,14 +52,14 @@ class Exported:
         rows: rows by table.
         absent_columns: how many images lacked columns (written as NULL: an image of SYS_LOG has every column;
             deletes of sources that send only the key lack the others).
-        kept_after: LOG has all records behind this change number, and no longer those up to it.
+        kept_after: LOG no longer has records up to this change number; None if it has all records.
         empty_binary: how many images have empty bytes that are written as NULL (row layout A).
         empty_text: the same of text (row layout A without `trailing_nul`).
     """
 
     rows: dict[str, int]
     absent_columns: int
-    kept_after: int = 0
+    kept_after: ChangeNumber | None = None
     empty_binary: int = 0
     empty_text: int = 0
 
@@ -118,7 +119,7 @@ def export_sys_log(
             rows, lost = _here(found, log_path, out, kind)
         else:
             rows, lost = _by_spark(spark, found, log_path, out, kind, given)
-    return Exported(rows, kept_after=kept(log_path) or 0, **lost)
+    return Exported(rows, kept_after=kept(log_path), **lost)
 
 
 def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:

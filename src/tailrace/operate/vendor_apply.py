@@ -31,8 +31,8 @@ from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
 from ..targets.base import Target
 from ..targets.images import refused
-from . import apply_place, vendor_notes, vendor_progress, vendor_reading
-from .runs import Group, Runs, Subscription
+from . import vendor_notes, vendor_progress, vendor_reading, vendor_target
+from .keylog_runs import Group, Runs, Subscription
 from .vendor_progress import VendorProgress
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run(
         FormatError: a bad row or an incomplete file, when `fail`; change sequences that cannot be followed.
         ApplyError: changes that cannot be applied, that came late, or whose target is not known.
     """
-    kept = apply_place.kept_in(target, control)
+    kept = vendor_target.control_folder(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
     side = vendor_reading.named(convert.side(form, changes, given), names)
     files = vendor_reading.WholeFiles(spark, side, fail=fail)
@@ -129,7 +129,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(through.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, through.places)
+    place, target, root = vendor_target.open_target(spark, target, app_id, control, through.places)
     try:
         good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
         reached = {n: incoming.reached(place, n) for n in good}

@@ -38,8 +38,7 @@ from ..model.change import Relation
 from ..model.positions import ChangeRange, order_key
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
-from ..operate.runs import REPAIR, Runs
-from ..operate.task_runs import group_of, subscriptions
+from ..operate.keylog_runs import REPAIR, Runs, group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts

@@ -23,7 +23,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import Relation
-from ..model.positions import ChangeRange, order_key
+from ..model.positions import BEFORE_ALL, ChangeRange, order_key
 from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger, lifecycle
@@ -150,9 +150,8 @@ def current_rows(task: Task, table: str, scratch: str, sessions: Sessions) -> Ta
             return TargetRows(task, table, rows, found.upto, mark)
     place = place_of(task_map(task, table), lifecycle.read(task).target_names)
     path = task.target_path(place.target)
-    reached = max(
-        order_key(lake.progress(path, place.app(table, task.apply_app))), baseline_of(task, table).after
-    )
+    progress = lake.progress(path, place.app(table, task.apply_app)) or BEFORE_ALL
+    reached = max(progress, baseline_of(task, table).after)
     now = TargetVersion(path, order_key(lake.version(path)), place.partition, reached)
     return TargetRows(task, table, now, reached, mark)
 

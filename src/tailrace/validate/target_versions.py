@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
-from ..model.positions import order_key
+from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..query.positions import PositionRange
 from ..state import lifecycle
 from ..state.baselines import Baseline
@@ -41,7 +41,7 @@ class TargetVersion:
     path: str
     version: int
     own: Mapping[str, str]
-    number: int
+    number: ChangeNumber
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Returns its rows in Spark."""
@@ -141,7 +141,8 @@ class TargetVersions:
 
     def before(self, limit: str) -> TargetVersion:
         """Returns the newest kept version (`lake.thinning`) that is not after a position."""
-        version, number, newest = self.base.version, self.base.number, order_key(self.newest)
+        number: ChangeNumber | None = self.base.number
+        version, newest = self.base.version, order_key(self.newest)
         kept = log_retention.versions(self.path)
         readable = set(kept)
         for position, made, _ in self.batches:
@@ -150,9 +151,9 @@ class TargetVersions:
                 break
             # The change number is read from the table, because the batch may have ended early.
             if made in readable:
-                version, number = made, -1
-        if number < 0:
-            number = lake.reached(at_version(self.path, version), self.app) or 0
+                version, number = made, None
+        if number is None:
+            number = lake.reached(at_version(self.path, version), self.app) or BEFORE_ALL
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from tailrace.keylog.key_log import SCHEMA, KeyLog
 from tailrace.keylog.notes import note_of, recover
 from tailrace.lake import delta as lake
-from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 T = "s.t"
@@ -24,17 +21,11 @@ def key_log(path: str) -> KeyLog:
     return KeyLog(path, app_id="t", run_id="1", at_once=False)
 
 
-def target(*notes: str) -> Any:
-    kept = SimpleNamespace(notes=lambda: [(T, 9, one) for one in notes])
-    return SimpleNamespace(capabilities=SimpleNamespace(notes=kept))
-
-
-def written(path: str, upto: int) -> str:
+def written(path: str, end: int) -> str:
     """The note of a batch whose process was killed before the key log had its part."""
     rows = pa.table({f.name: pa.nulls(2, f.type) for f in SCHEMA}, schema=SCHEMA)
-    return note_of(
-        lake.write_part(path, rows), ChangeRange(T, upto - 2, upto, 0), path, key_log(path).life, upto
-    )
+    files = lake.write_part(path, rows)
+    return note_of(T, end, flagged=0, files=files, path=path, life=key_log(path).life, sort=end)
 
 
 def test_what_a_crash_kept_from_the_key_log_comes_into_it(tmp_path: Path) -> None:
@@ -44,7 +35,7 @@ def test_what_a_crash_kept_from_the_key_log_comes_into_it(tmp_path: Path) -> Non
     log = key_log(path)
     log.begin(T, 7)
     log.flush()
-    recover(target(written(path, 9)), log)
+    recover([written(path, 9)], log)
     assert (key_log(path).state(T).progress, lake.read(path).num_rows) == (9, 2)
 
 
@@ -58,5 +49,5 @@ def test_notes_of_a_task_that_was_dropped_are_none(tmp_path: Path) -> None:
     log.begin(T, 7)
     log.flush()
     earlier = json.dumps({k: v for k, v in json.loads(old).items() if k != "life"})  # of an earlier release
-    recover(target(old, earlier), key_log(path))
+    recover([old, earlier], key_log(path))
     assert (key_log(path).state(T).progress, lake.read(path).num_rows) == (7, 0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def refuse(target: str, control: str | None) -> None:
+def refuse_target(target: str, control: str | None) -> None:
     """Raises ConfigError for a target that there is not, and for a database without a folder next to it."""
     if "://" not in target:
         return
@@ -29,21 +29,21 @@ def refuse(target: str, control: str | None) -> None:
         )
 
 
-def kept_in(target: str, control: str | None) -> str:
-    """The folder of what is kept next to a target; errors as `refuse`."""
-    refuse(target, control)
+def control_folder(target: str, control: str | None) -> str:
+    """The folder of what is kept next to a target; errors as `refuse_target`."""
+    refuse_target(target, control)
     return control or target
 
 
-def opened(
+def open_target(
     spark: SparkSession,
     target: str,
     app_id: str,
     control: str | None,
     places: Callable[[str], TargetLocation] | None,
 ) -> tuple[Target, str, str]:
-    """The target, its name, and the folder of what is kept next to it; errors as `refuse`."""
-    root = kept_in(target, control)
+    """The target, its name, and the folder of what is kept next to it; errors as `refuse_target`."""
+    root = control_folder(target, control)
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, locations=places), target, root
     from ..targets.postgresql.connection import Database

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.scheduler import Scheduler
 from tailrace.config.groups import GroupSettings
@@ -30,10 +28,12 @@ from tailrace.errors import (
 )
 from tailrace.lake import json_files, log
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.sequence import make
 from tailrace.runtime import pipeline
 from tailrace.state import commands, lifecycle
 from tailrace.state.baselines import Baseline
+from tailrace.targets.change_batch import ChangeBatch
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +46,7 @@ def taken(*names: str, number: int = 1, order: int = 0) -> dict[str, Baseline]:
     return {n: Baseline(n, relation, "", 0, 1, NOW, 0, number, order) for n in names}
 
 
-def gate(
+def scheduler(
     folder: Path,
     baselines: dict[str, Baseline],
     *,
@@ -54,9 +54,9 @@ def gate(
     intervals: Mapping[str, float] = {},
     **groups: GroupSettings,
 ) -> Scheduler:
-    orders, errors = str(folder / "orders"), str(folder / "errors")
+    given, errors = str(folder / "orders"), str(folder / "errors")
     made = Scheduler(
-        orders,
+        given,
         errors,
         groups,
         interval=lambda table: intervals.get(table, 0.0),
@@ -68,49 +68,49 @@ def gate(
 
 
 def test_the_interval_of_a_table_begins_when_its_changes_are_applied(tmp_path: Path) -> None:
-    made = gate(tmp_path, {}, intervals={"s.a": 3600})
-    assert (made.open("s.a"), made.open("m.b")) == (True, True)
+    made = scheduler(tmp_path, {}, intervals={"s.a": 3600})
+    assert (made.is_due("s.a"), made.is_due("m.b")) == (True, True)
     made.begin()  # nothing was applied
-    assert (made.open("s.a"), made.open("m.b")) == (True, True)
-    made.went("s.a")
-    assert made.open("s.a")  # also for what comes until the next look
+    assert (made.is_due("s.a"), made.is_due("m.b")) == (True, True)
+    made.applied("s.a")
+    assert made.is_due("s.a")  # also for what comes until the next look
     made.begin()
-    assert (made.open("s.a"), made.open("m.b")) == (False, True)
+    assert (made.is_due("s.a"), made.is_due("m.b")) == (False, True)
     made.patient = False
     made.begin()
-    assert made.open("s.a")
+    assert made.is_due("s.a")
 
 
 def test_interval_of_a_table_is_measured_from_the_arrival_of_its_changes(tmp_path: Path) -> None:
-    made = gate(tmp_path, {}, intervals={"s.a": 60})
+    made = scheduler(tmp_path, {}, intervals={"s.a": 60})
     found = []
     for waited in (50, 59.8):
         made.begin(waited)
-        made.went("s.a")
+        made.applied("s.a")
         made.begin()
-        found.append(made.open("s.a"))
+        found.append(made.is_due("s.a"))
     assert found == [False, True]
 
 
 def test_changes_that_arrived_within_the_interval_are_applied_when_it_is_over(tmp_path: Path) -> None:
-    made = gate(tmp_path, {}, intervals={"s.a": 0.35})  # 0.05 s, as an interval may be 0.3 s shorter
-    made.went("s.a")
+    made = scheduler(tmp_path, {}, intervals={"s.a": 0.35})  # 0.05 s, as an interval may be 0.3 s shorter
+    made.applied("s.a")
     time.sleep(0.1)
     made.begin(0.09)
-    assert made.open("s.a")
+    assert made.is_due("s.a")
 
 
 def test_errors_in_a_row_pause_the_group_and_success_ends_the_row(tmp_path: Path) -> None:
     baselines = taken("s.a", "s.b", "m.c")
-    made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=2))
+    made = scheduler(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=2))
     made.failed("s.a", ApplyError("disk full"))
-    made.went("s.a")
-    made.failed("s.a", ApplyError("disk full"))
-    made.refresh(baselines)
-    assert made.open("s.a") and made.failing
+    made.applied("s.a")
     made.failed("s.a", ApplyError("disk full"))
     made.refresh(baselines)
-    assert [made.open(t) for t in ("s.a", "s.b", "m.c")] == [False, False, True]
+    assert made.is_due("s.a") and made.failing
+    made.failed("s.a", ApplyError("disk full"))
+    made.refresh(baselines)
+    assert [made.is_due(t) for t in ("s.a", "s.b", "m.c")] == [False, False, True]
     assert not made.failing
     assert {o.why for o in commands.read(str(tmp_path / "orders"))} == {
         "group g: 2 errors in a row of s.a: disk full"
@@ -128,7 +128,7 @@ def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Pa
     made.refresh(baselines)
     made.failed("s.b", ApplyError("disk full"))
     made.refresh(baselines)
-    assert {t: made.open(t) for t in ("s.a", "s.b", "s.c", "m.c")} == {
+    assert {t: made.is_due(t) for t in ("s.a", "s.b", "s.c", "m.c")} == {
         "s.a": False, "s.b": False, "s.c": False, "m.c": True,
     }  # fmt: skip
     assert [o.table for o in commands.read(path) if o.action == "suspend"] == ["s.a", "s.b", "s.c"]
@@ -136,7 +136,7 @@ def test_a_group_is_suspended_with_its_tables_that_have_no_baseline(tmp_path: Pa
 
 @pytest.mark.parametrize("kind", [SparkLostError, LeaseLostError])
 def test_what_ends_the_process_is_no_error_of_the_table(tmp_path: Path, kind: type[TailraceError]) -> None:
-    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=1))
+    made = scheduler(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=1))
     with pytest.raises(kind):
         made.failed("s.a", kind("gone"))
     assert not made.failing and commands.read(str(tmp_path / "orders")) == []
@@ -145,7 +145,7 @@ def test_what_ends_the_process_is_no_error_of_the_table(tmp_path: Path, kind: ty
 @pytest.mark.parametrize("retries", [0, 3])
 def test_a_limit_on_conflicts_suspends_the_group_at_once(tmp_path: Path, retries: int) -> None:
     """Each retry would count the conflicts anew, and let as many more pass."""
-    made = gate(tmp_path, taken("s.a", "s.b"), g=GroupSettings(tables=["s.*"], retries=retries))
+    made = scheduler(tmp_path, taken("s.a", "s.b"), g=GroupSettings(tables=["s.*"], retries=retries))
     made.failed("s.a", LimitReachedError("update_missing: no row"))
     held = lifecycle.of_task(str(tmp_path / "orders"), {}).waiting
     assert {t: (one.held, one.why) for t, one in held.items()} == dict.fromkeys(
@@ -156,26 +156,26 @@ def test_a_limit_on_conflicts_suspends_the_group_at_once(tmp_path: Path, retries
 def test_a_restart_counts_errors_on(tmp_path: Path) -> None:
     baselines, group = taken("s.a", "s.b"), GroupSettings(tables=["s.*"], retries=3)
     for _ in range(2):
-        before = gate(tmp_path, baselines, g=group)
+        before = scheduler(tmp_path, baselines, g=group)
         before.failed("s.a", ApplyError("disk full"))
     before.failed("s.b", ApplyError("no key"))
-    before.went("s.b")
+    before.applied("s.b")
     assert {t: (f.errors, f.what) for t, f in lifecycle.failures(str(tmp_path / "errors")).items()} == {
         "s.a": (2, "disk full")
     }
-    made = gate(tmp_path, baselines, g=group)
+    made = scheduler(tmp_path, baselines, g=group)
     assert not made.failing  # nobody has tried yet
     made.failed("s.a", ApplyError("disk full"))
     made.refresh(baselines)
-    assert not made.open("s.a") and not made.failing
+    assert not made.is_due("s.a") and not made.failing
     assert lifecycle.failures(str(tmp_path / "errors")) == {}
 
 
 def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path: Path) -> None:
-    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"]))
+    made = scheduler(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"]))
     for _ in range(5):
         made.failed("s.a", ApplyError("disk full"))
-    assert made.open("s.a")
+    assert made.is_due("s.a")
     made.patient = False
     with pytest.raises(ApplyError, match="disk full"):
         made.failed("s.a", ApplyError("disk full"))
@@ -183,11 +183,11 @@ def test_a_limit_of_0_tries_for_ever_unless_somebody_waits_for_the_end(tmp_path:
 
 def test_table_without_group_is_suspended_alone_after_three_errors(tmp_path: Path) -> None:
     baselines = taken("s.a", "s.b")
-    made = gate(tmp_path, baselines)
+    made = scheduler(tmp_path, baselines)
     for open_still in (True, True, False):
         made.failed("s.a", ApplyError("a view uses it", hint="drop the view"))
         made.refresh(baselines)
-        assert (made.open("s.a"), made.failing, made.open("s.b")) == (open_still, open_still, True)
+        assert (made.is_due("s.a"), made.failing, made.is_due("s.b")) == (open_still, open_still, True)
     (order,) = commands.read(str(tmp_path / "orders"))
     assert (order.table, order.action, order.why) == ("s.a", "suspend", "a view uses it (drop the view)")
 
@@ -196,14 +196,14 @@ def test_table_without_group_is_suspended_alone_after_three_errors(tmp_path: Pat
 def test_table_without_group_is_suspended_at_once_where_trying_again_does_not_help(
     tmp_path: Path, kind: type[TailraceError]
 ) -> None:
-    made = gate(tmp_path, taken("s.a"))
+    made = scheduler(tmp_path, taken("s.a"))
     made.failed("s.a", kind("no"))
     made.refresh(taken("s.a"))
-    assert not made.open("s.a") and not made.failing
+    assert not made.is_due("s.a") and not made.failing
 
 
 def test_error_of_the_task_ends_it_whatever_table_it_was_raised_for(tmp_path: Path) -> None:
-    made, unstarted = gate(tmp_path, taken("s.a")), ConfigError("no Java")
+    made, unstarted = scheduler(tmp_path, taken("s.a")), ConfigError("no Java")
     unstarted.of_task = True
     for error in (
         StopPolicyError("dropped"),
@@ -220,58 +220,60 @@ def test_error_of_the_task_ends_it_whatever_table_it_was_raised_for(tmp_path: Pa
 def test_what_only_a_new_baseline_helps_is_suspended_until_it_has_one(
     tmp_path: Path, automatic: bool
 ) -> None:
-    made = gate(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=9), automatic=automatic)
+    made = scheduler(tmp_path, taken("s.a"), g=GroupSettings(tables=["s.*"], retries=9), automatic=automatic)
     made.failed("s.a", NEW)
     made.refresh(taken("s.a"))
-    assert not made.open("s.a")
+    assert not made.is_due("s.a")
     actions = [o.action for o in commands.read(str(tmp_path / "orders"))]
     assert actions == (["suspend", "resync"] if automatic else ["suspend"])
     if not automatic:
         commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
     made.refresh(taken("s.a"))
-    assert not made.open("s.a")
+    assert not made.is_due("s.a")
     made.refresh(taken("s.a", number=2, order=2))
-    assert made.open("s.a")
+    assert made.is_due("s.a")
 
 
 def test_a_table_that_fails_while_its_baseline_is_on_its_way_waits_for_it(tmp_path: Path) -> None:
     commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
-    made = gate(tmp_path, taken("s.a"))
-    assert made.open("s.a")
+    made = scheduler(tmp_path, taken("s.a"))
+    assert made.is_due("s.a")
     made.failed("s.a", NEW)
-    assert not made.open("s.a")
+    assert not made.is_due("s.a")
     made.refresh(taken("s.a", number=2, order=1))
-    assert made.open("s.a")
+    assert made.is_due("s.a")
 
 
 def test_a_table_that_waits_for_its_baseline_is_not_tried_again(tmp_path: Path) -> None:
     """`run --once` would wait for it without end."""
     commands.resync(str(tmp_path / "orders"), "s.a", "by hand", who="me")
     baselines = taken("s.a")
-    made = gate(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=9))
+    made = scheduler(tmp_path, baselines, g=GroupSettings(tables=["s.*"], retries=9))
     made.failed("s.a", ApplyError("disk full"))
     assert made.failing
     made.failed("s.a", NEW)
     made.refresh(baselines)
-    assert not made.open("s.a") and not made.failing
+    assert not made.is_due("s.a") and not made.failing
     assert lifecycle.failures(str(tmp_path / "errors")) == {}
 
 
-def test_a_window_that_nobody_can_tell_gets_another_baseline(tmp_path: Path) -> None:
-    made = gate(tmp_path, taken("s.a"))
+def test_an_ambiguous_window_gets_another_baseline(tmp_path: Path) -> None:
+    made = scheduler(tmp_path, taken("s.a"))
     column = Column("v", 1, "text", "text", "string")
-    one = Segment(0, 9, "", relation := Relation(1, "s", "a", "f", (column,)), relation, tolerant=True)
-    assert replace(one, tolerant=False).unclear({}) is None
-    why = one.unclear({"I": 1})
-    assert why is not None and made.unclear("s.a", why)
-    orders = [(o.action, o.why) for o in commands.read(str(tmp_path / "orders"))]
-    assert orders == [("suspend", why), ("resync_exact", why)]
-    keyed = replace(one, relation=relation.with_columns([replace(column, key=True)]))
-    assert keyed.unclear({"absent": 1}) is None
-    assert "keys and large values" in str(keyed.unclear({"absent": 1, "key_changes": 1}))
+    relation = Relation(1, "s", "a", "f", (column,))
+    one = ChangeBatch("s.a", relation, ChangeRange(0, 9), counts={"I": 1}, open_window=True)
+    assert replace(one, open_window=False).ambiguous() is None
+    why = one.ambiguous()
+    assert why is not None
+    made.ambiguous("s.a", why)
+    given = [(o.action, o.why) for o in commands.read(str(tmp_path / "orders"))]
+    assert given == [("suspend", why), ("resync_exact", why)]
+    keyed = replace(one, relation=relation.with_columns([replace(column, key=True)]), counts={"absent": 1})
+    assert keyed.ambiguous() is None
+    assert "keys and large values" in str(replace(keyed, counts={"absent": 1, "key_changes": 1}).ambiguous())
 
 
-def test_the_pipelines_gate_knows_tables_without_a_baseline(
+def test_the_pipelines_scheduler_knows_tables_without_a_baseline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
@@ -282,7 +284,7 @@ def test_the_pipelines_gate_knows_tables_without_a_baseline(
     assert isinstance(task, Task)
     nothing: Any = None
     monkeypatch.setattr(pipeline, "target_of", lambda *_: nothing)
-    made = pipeline.Pipeline(task, nothing)._gate
+    made = pipeline.Pipeline(task, nothing)._scheduler
     log.record_layouts(task.relations_path, [log.Layout(Relation(1, "s", "a", "d", ()), b"", make(0, 1))])
     json_files.write(task.run_path, "capture", {"tables": ["s.b", "m.c"]})
     made.failed("s.a", ApplyError("disk full"))

@@ -4,7 +4,7 @@ batches."""
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 """What a file without statistics may contain."""
 
 
-def opened(keylog: str) -> DeltaTable:
+def open_keylog(keylog: str) -> DeltaTable:
     """The key log's newest version.
 
     Raises:
@@ -50,7 +50,7 @@ def opened(keylog: str) -> DeltaTable:
     return table
 
 
-def there(keylog: str, *, promised: bool = False) -> bool:
+def has_keylog(keylog: str, *, promised: bool = False) -> bool:
     """Whether there is a key log; `promised`: a task writes it, from the first change on that it applies.
 
     Raises:
@@ -58,7 +58,7 @@ def there(keylog: str, *, promised: bool = False) -> bool:
     """
     if promised and not lake.exists(keylog):
         return False
-    opened(keylog)
+    open_keylog(keylog)
     return True
 
 
@@ -95,7 +95,7 @@ def newest(
     Files are read from the newest on, and no more of them than it takes. `upto`: only rows whose
     `keylog_sort` is not greater.
     """
-    files = sorted(_files(opened(keylog)), key=lambda f: f.high, reverse=True)
+    files = sorted(_files(open_keylog(keylog)), key=lambda f: f.high, reverse=True)
     if upto is not None:
         files = [f for f in files if f.low <= upto]
         before = pc.field("keylog_sort") <= upto
@@ -119,7 +119,7 @@ def newest(
                 seen += 1
                 push = heapq.heappush if len(held) < limit else heapq.heappushpop
                 push(held, (row["keylog_sort"], seen, row))
-    return [shown(row) for _, _, row in sorted(held, key=lambda h: h[:2])]
+    return [printable(row) for _, _, row in sorted(held, key=lambda h: h[:2])]
 
 
 def _above(where: ds.Expression | None, held: list[Any], limit: int) -> ds.Expression | None:
@@ -150,16 +150,16 @@ def _files(table: DeltaTable) -> list[_File]:
     ]
 
 
-def reached(keylog: str, *, promised: bool = False) -> int | None:
+def greatest_sort(keylog: str, *, promised: bool = False) -> int | None:
     """The greatest `keylog_sort`, from the files' statistics; None if there are no rows. `promised`: as in
     `there`."""
-    if not there(keylog, promised=promised):
+    if not has_keylog(keylog, promised=promised):
         return None
-    known = [f.high for f in _files(opened(keylog)) if f.high != _MOST]
+    known = [f.high for f in _files(open_keylog(keylog)) if f.high != _MOST]
     return max(known, default=None)
 
 
-def shown(row: dict[str, Any]) -> dict[str, Any]:
+def printable(row: dict[str, Any]) -> dict[str, Any]:
     """A row for people and scripts: the byte 0 as text, because terminals do not show it and JSON readers
     refuse it."""
     return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row
@@ -173,8 +173,100 @@ def later(
     after = order_key(after)
     wanted = pc.field("keylog_sort") > after
     wanted = wanted if where is None else wanted & where
-    for one in sorted(_files(opened(keylog)), key=lambda f: f.low):
+    for one in sorted(_files(open_keylog(keylog)), key=lambda f: f.low):
         if one.high <= after:
             continue
         for batch in _parquet(one.path).to_batches(filter=wanted, batch_size=BATCH, fragment_readahead=1):
-            yield [shown(r) for r in batch.sort_by("keylog_sort").to_pylist()]
+            yield [printable(r) for r in batch.sort_by("keylog_sort").to_pylist()]
+
+
+COUNTS = ("change", "insert", "update", "delete", "truncate", "ignored", "flagged", "error")
+_MADE = {"insert": ["I"], "update": ["U", "M"], "delete": ["D"], "truncate": ["T"]}
+_NONE = -(1 << 63)
+_COLUMNS = (
+    "run_id", "action_taken", "result_row_count", "result_error", "flagged_count", "keylog_sort",
+    "keylog_ts", "change_row_timestamp", "change_row_nanosecond",
+)  # fmt: skip
+
+
+class Counted:
+    """Counts of one run that grow batch by batch.
+
+    >>> Counted().as_row()["change_count"], Counted().as_row()["latency_avg_ms"]
+    (0, None)
+    """
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.first: int | None = None
+        self.last: int | None = None
+        self.until: Any = None
+        self.flagged_count: int | None = None
+        self._timed, self._sum_us, self._max_us = 0, 0, 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows of that run."""
+        action, made = batch["action_taken"], pc.fill_null(pc.greater(batch["result_row_count"], 0), False)
+        for name, codes in _MADE.items():
+            mine = pc.is_in(action, pa.array(codes))
+            self.counts[name] += _true(mine if name == "truncate" else pc.and_(mine, made))
+        self.counts["change"] += batch.num_rows
+        self.counts["ignored"] += _true(pc.equal(action, IGNORED))
+        self.counts["error"] += _true(pc.is_valid(batch["result_error"]))
+        self.counts["flagged"] += batch.filter(flagged()).num_rows
+        least, most = (f(batch["keylog_sort"]).as_py() for f in (pc.min, pc.max))
+        self.first = least if self.first is None else min(self.first, least)
+        # It only grows within a run, so its greatest value is the one after the last row.
+        many = pc.max(batch["flagged_count"]).as_py()
+        self.flagged_count = max(many or 0, self.flagged_count or 0)
+        self.last = most if self.last is None else max(self.last, most)
+        at = pc.max(batch["keylog_ts"]).as_py()
+        self.until = at if self.until is None else max(self.until, at or self.until)
+        took = latency_us(batch).drop_null()
+        if len(took):
+            self._max_us = max(self._max_us, pc.max(took).as_py()) if self._timed else pc.max(took).as_py()
+            self._timed += len(took)
+            self._sum_us += pc.sum(took).as_py()
+
+    def as_row(self) -> dict[str, Any]:
+        """The counts as columns of `statistic`."""
+        mean = self._sum_us / self._timed / 1000 if self._timed else None
+        return {
+            **{f"{name}_count": many for name, many in self.counts.items()},
+            "first_sort": self.first,
+            "last_sort": self.last,
+            "latency_avg_ms": mean,
+            "latency_max_ms": self._max_us / 1000 if self._timed else None,
+        }
+
+
+def latency_us(batch: pa.RecordBatch) -> pa.Array:
+    """Microseconds from each change to its row in the key log. Two clocks: if ours is behind the source's,
+    the values are too small, even negative. NULL if the change has no time."""
+    whole = batch["change_row_timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    rest = pc.divide(pc.fill_null(batch["change_row_nanosecond"], 0).cast(pa.int64()), 1000)
+    return pc.subtract(batch["keylog_ts"].cast(pa.int64()), pc.add(whole, rest))
+
+
+def count(keylog: str, runs: Iterable[str], into: Mapping[str, Counted] | None = None) -> dict[str, Counted]:
+    """Counts of runs. `into`: what was counted before; only later rows are read.
+
+    Rows of a run are found by the files' own statistics: run ids begin with their time.
+    """
+    wanted = sorted(set(runs))
+    found = {run: (into or {}).get(run) or Counted() for run in wanted}
+    if not wanted:
+        return found
+    counted = {run: _NONE if c.last is None else c.last for run, c in found.items()}
+    where = pc.field("run_id").isin(wanted) & (pc.field("keylog_sort") > min(counted.values()))
+    for batch in batches(open_keylog(keylog), _COLUMNS, where):
+        for run in pc.unique(batch["run_id"]).to_pylist():
+            new = pc.greater(batch["keylog_sort"], counted[run])
+            mine = batch.filter(pc.and_(pc.equal(batch["run_id"], run), new))
+            if mine.num_rows:
+                found[run].add(mine)
+    return found
+
+
+def _true(values: pa.Array) -> int:
+    return int(pc.sum(pc.fill_null(values, False)).as_py() or 0)

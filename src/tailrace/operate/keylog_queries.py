@@ -12,6 +12,7 @@ from operator import and_, or_
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -19,12 +20,12 @@ import pyarrow.dataset as ds
 from ..config.quantities import ago, seconds
 from ..errors import ConfigError
 from ..formats.sqdr.control import IR_SUBSCRIPTION, STATISTIC
-from ..model.patterns import fits, is_pattern
+from ..model.nearest import meant
+from ..model.patterns import fits, fitting, is_pattern
 from ..wire.keylog_values import HEX, NAMED, UNICODE_DIGITS, escape_name
-from ..wire.user_values import parse_binary
-from . import control_tables, rows
-from .counting import COUNTS, latency_us
-from .latencies import Latencies
+from ..wire.user_values import BINARY_HINT, parse_binary
+from . import control_tables, keylog_rows
+from .keylog_rows import COUNTS, latency_us
 
 Row = dict[str, Any]
 Filter: TypeAlias = "ds.Expression | None"
@@ -125,8 +126,8 @@ def item_text(name: str, value: str) -> str:
 
 def overview(keylog: str, *, promised: bool = False) -> list[Row]:
     """The state of each subscription: rules and state, runs, their changes, flagged rows since its
-    baseline. `promised`: as in `rows.there`."""
-    rows.there(keylog, promised=promised)
+    baseline. `promised`: as in `keylog_rows.has_keylog`."""
+    keylog_rows.has_keylog(keylog, promised=promised)
     found = []
     runs = control_tables.rows(keylog, STATISTIC)
     for one in sorted(control_tables.rows(keylog, IR_SUBSCRIPTION), key=lambda r: r["subscription_id"]):
@@ -144,8 +145,8 @@ def overview(keylog: str, *, promised: bool = False) -> list[Row]:
 
 
 def runs(keylog: str, limit: int, tables: Sequence[str] = (), *, promised: bool = False) -> list[Row]:
-    """The newest runs, oldest first: rows of `statistic`. `promised`: as in `rows.there`."""
-    rows.there(keylog, promised=promised)
+    """The newest runs, oldest first: rows of `statistic`. `promised`: as in `keylog_rows.has_keylog`."""
+    keylog_rows.has_keylog(keylog, promised=promised)
     have = control_tables.rows(keylog, STATISTIC)
     mine = [r for r in have if not tables or fits(r["subscription_id"], *tables)]
     found = sorted(mine, key=lambda r: (r["start_ts"], r["run_id"]))[-limit:] if limit else []
@@ -162,7 +163,7 @@ def errors(keylog: str, which: Filter = None) -> list[Row]:
     wanted = wanted if which is None else wanted & which
     columns = ("subscription_id", "result_error", "keylog_ts", "keylog_sort")
     found: dict[tuple[str, str], Row] = {}
-    for batch in rows.batches(rows.opened(keylog), columns, wanted):
+    for batch in keylog_rows.batches(keylog_rows.open_keylog(keylog), columns, wanted):
         kinds = pc.list_element(pc.split_pattern(batch["result_error"], ":", max_splits=1), 0)
         table = pa.Table.from_batches([batch]).append_column("kind", kinds)
         grouped = table.group_by(["subscription_id", "kind"]).aggregate(
@@ -186,7 +187,7 @@ def latency(keylog: str, which: Filter = None) -> list[Row]:
     `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: the number of changes that
     seem to be logged before they were made, because the two clocks differ."""
     found: dict[str, Latencies] = {}
-    for batch in rows.batches(rows.opened(keylog), _TIMES, which):
+    for batch in keylog_rows.batches(keylog_rows.open_keylog(keylog), _TIMES, which):
         took = latency_us(batch)
         for table in pc.unique(batch["subscription_id"]).to_pylist():
             mine = took.filter(pc.equal(batch["subscription_id"], table)).drop_null()
@@ -203,5 +204,107 @@ def latency(keylog: str, which: Filter = None) -> list[Row]:
 
 def flagged(which: Filter) -> Filter:
     """A filter that also requires a row to be flagged."""
-    odd: Filter = rows.flagged()
+    odd: Filter = keylog_rows.flagged()
     return odd if which is None else odd & which
+
+
+STEP = 0.01
+"""Width of a bucket relative to its latencies: percentiles are accurate to within one bucket."""
+
+
+class Latencies:
+    """Latencies in microseconds; `many`, `total`, `most` and the number of `negative` ones are exact.
+
+    >>> some = Latencies()
+    >>> some.add(np.array([1000.0, 2000.0, 3000.0]))
+    >>> round(some.at(0.5), 1), some.most
+    (2.0, 3000.0)
+    """
+
+    def __init__(self) -> None:
+        self.many, self.total, self.most, self.negative = 0, 0.0, 0.0, 0
+        self._steps: dict[int, int] = {}
+
+    def add(self, took: npt.NDArray[np.float64]) -> None:
+        """Adds latencies in microseconds."""
+        self.most = max(self.most, float(took.max())) if self.many else float(took.max())
+        self.many, self.total = self.many + len(took), self.total + float(took.sum())
+        self.negative += int((took < 0).sum())
+        steps = np.floor(np.log(np.maximum(took, 1.0)) / np.log1p(STEP)).astype(np.int64)
+        for step, many in zip(*np.unique(steps, return_counts=True), strict=True):
+            self._steps[int(step)] = self._steps.get(int(step), 0) + int(many)
+
+    def at(self, share: float) -> float:
+        """The latency, in milliseconds, that this share of all latencies does not exceed."""
+        wanted, seen, step = share * self.many, 0, 0
+        for step in sorted(self._steps):
+            seen += self._steps[step]
+            if seen >= wanted:
+                break
+        return float(min((1 + STEP) ** (step + 0.5), max(self.most, 1.0))) / 1000
+
+
+_LOOKED_AT = 1000
+_SHOWN = 10
+_TEXTS = ("before_key", "after_key", "after_image")
+
+
+def check_names(keylog: str, tables: Sequence[str], key: Sequence[str] = ()) -> None:
+    """Raises an error if nothing was found because of a name or the form of a value; called only then, since
+    it may read a whole column.
+
+    Raises:
+        ConfigError: no table matches one of `tables`; their rows have no column that `key` (`NAME=VALUE`)
+            names; or the column's values are octets, and the given one is not written as such.
+    """
+    there = _tables(keylog)
+    for table in tables if there else ():
+        if not fitting(there, table):
+            hint = meant(table, there) or f"it has {_some(there)}"
+            raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
+    texts = _texts(keylog, tables) if key else []
+    names = {name for text in texts for name in names_in(text)}
+    for name, _, value in (pair.partition("=") for pair in key):
+        column = escape_name(name.strip())
+        if names and column not in names:
+            hint = meant(name.strip(), names) or f"they have {_some(sorted(names))}"
+            what = f"no key or image of the newest rows has a column {name.strip()}"
+            raise ConfigError(what, where=keylog, hint=hint)
+        if parse_binary(value) is None and _has_octets(texts, column):
+            raise ConfigError(
+                f"{value!r} is no value of the column {name.strip()} (binary)", hint=BINARY_HINT
+            )
+
+
+def _tables(keylog: str) -> list[str]:
+    found = {r["subscription_id"] for r in control_tables.rows(keylog, IR_SUBSCRIPTION)}
+    for batch in keylog_rows.batches(keylog_rows.open_keylog(keylog), ["subscription_id"]):
+        found.update(pc.unique(batch["subscription_id"]).to_pylist())
+    return sorted(filter(None, found))
+
+
+def _texts(keylog: str, tables: Sequence[str]) -> list[str]:
+    """The keys and images of the newest rows."""
+    newest = keylog_rows.newest(keylog, _LOOKED_AT, where(tables))
+    return [row[text] for row in newest for text in _TEXTS if row[text]]
+
+
+def _has_octets(texts: Sequence[str], column: str) -> bool:
+    """Whether a column's values look like octets, all of them."""
+    item = re.compile(f'(?:^|[ >]){re.escape(column)}="([^"]*)"')
+    found = {value for text in texts for value in item.findall(text)}
+    return bool(found) and all(v.startswith(HEX) and parse_binary(v) is not None for v in found)
+
+
+def names_in(text: str) -> list[str]:
+    """The column names in a key or an image as written in a key log.
+
+    >>> names_in('<Dest>"s"."t"</Dest><row>id="7" note="a b=c" tag=&xsi:nil="true"</row>')
+    ['id', 'note', 'tag']
+    """
+    bare = re.sub('"[^"]*"', '""', text.partition("</Dest>")[2] or text)
+    return re.findall(r'(?:^|[ >])([^ "=<>]+)=', bare)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
