@@ -13,7 +13,7 @@ from tailrace.model.change import PREFIX, Relation
 from tailrace.model.positions import ChangeNumber, order_key
 from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
-from tailrace.targets.base import Demands
+from tailrace.targets.base import Constraints
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult

@@ -27,7 +27,7 @@ from tailrace.model import mask
 from tailrace.operate import vendor_apply as incoming
 from tailrace.state import commands
 from tailrace.state.baselines import Baseline, write_baseline
-from tailrace.targets.base import Demands
+from tailrace.targets.base import Constraints
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, Image, change_table
 

@@ -48,7 +48,7 @@ def places(table: str) -> TargetLocation:
     other tables.
 
     >>> places("us.item"), places("shop.item").target
-    (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
     return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)

@@ -174,11 +174,11 @@ class _Transaction:
     def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, RowCounts]:
         """Merges a chunk at once. If the database refuses that, applies it one change at a time."""
         auditor = one.auditor()
-        if one.look(auditor):
+        if one.read_rows(auditor):
             auditor = one.auditor()
         try:
             with self.session.transaction():
-                counts = one.at_once(auditor)
+                counts = one.merge(auditor)
                 if one.chunk.last:
                     self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 return auditor, counts

@@ -191,7 +191,7 @@ def hint_of(error: psycopg.Error) -> str:
 
 @contextmanager
 def open_session(database: Database, where: str) -> Iterator[Session]:
-    """A connection to the target X."""
+    """Opens a connection to the target in autocommit mode; errors are raised as in `explaining_errors`."""
     try:
         session = connect(database.url)
     except SourceError as error:

@@ -49,11 +49,11 @@ def refuse(
 
 
 def with_target_types(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
-    """The layout `have` with those columns of `want` that other sources have brought to the target."""
+    """Returns the layout `have` with those new columns of `want` that other sources have added already."""
     known = {c.attnum for c in have.columns}
-    brought = columns(None, others)
-    more = [c for c in want.columns if c.attnum not in known and brought.get(c.name) == c.type]
-    return have.with_columns([*have.columns, *more])
+    existing = columns(None, others)
+    added = [c for c in want.columns if c.attnum not in known and existing.get(c.name) == c.type]
+    return have.with_columns([*have.columns, *added])
 
 
 def delete_partition(session: Session, progress: ProgressTable, table: str) -> None:
