@@ -80,8 +80,8 @@ def test_one_name_has_one_target_of_a_table(database: str, place: Database, db: 
     with pytest.raises(ApplyError, match="two targets cannot share") as told:
         lands(elsewhere, 7)
     assert told.value.what == (
-        'the target of shop.item under the name t is "lake"."item", and not "other"."item": two targets cannot '
-        "share a row of progress"
+        'the target of shop.item under the name t is "lake"."item", not "other"."item": two targets cannot '
+        "share a progress row"
     )
     running.commit(RELATION, [], 3)  # its rows are still there
     progress = ProgressTable(elsewhere, "t", lambda _: TargetLocation("shop.item", {"v": "x"}))

@@ -76,7 +76,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
     """After the snapshot, and before the look at the keys: the other task has to wait."""
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
-    real, widening = ChunkMerge.look, list[Future[None]]()
+    real, widening = ChunkMerge.read_rows, list[Future[None]]()
 
     def raced(merge: Any, *given: Any) -> None:
         widening.append(pool.submit(widen, other))
@@ -84,7 +84,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         real(merge, *given)
 
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(ChunkMerge, "look", raced)
+        patch.setattr(ChunkMerge, "read_rows", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
     assert isinstance(done, MergeResult) and dict(done.tally) == {}

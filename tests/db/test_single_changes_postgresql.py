@@ -40,7 +40,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise psycopg.errors.CheckViolation("refused")
 
-    monkeypatch.setattr(ChunkMerge, "at_once", refuse)
+    monkeypatch.setattr(ChunkMerge, "merge", refuse)
 
 
 @pytest.mark.slow

@@ -188,7 +188,7 @@ def test_a_target_database_that_lacks_characters_is_a_warning(
         "warning",
         "the target's database has the encoding LATIN1",
     )
-    assert one.cure == "use a target database that was made with ENCODING 'UTF8'"
+    assert one.cure == "use a target database that was created with ENCODING 'UTF8'"
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from tailrace.targets.merge_rows import merge_rows
 from tailrace.targets.postgresql.layout import definition
 from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.targets.postgresql.types import sql_type
-from tailrace.targets.postgresql.values import batch, cells
+from tailrace.targets.postgresql.values import read_csv, select_cells
 from tailrace.testing.images import merge_images, move
 from tailrace.wire import pgbinary
 
@@ -101,9 +101,9 @@ def insert(
             arrays.append(pa.array(columns[name], type_))
     df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
     table = ChangeTable(df, ["id"], relation.key and [c.name for c in relation.columns])
-    batch = ChangeBatch(relation.table, relation, ChangeRange(None, size))
+    read_csv = ChangeBatch(relation.table, relation, ChangeRange(None, size))
     with TemporaryDirectory() as folder:
-        return relation, merge_rows(target, table, batch, folder)
+        return relation, merge_rows(target, table, read_csv, folder)
 
 
 @pytest.mark.slow
@@ -146,11 +146,11 @@ def test_values_are_read_back_as_they_were_written(database: str) -> None:
         with cursor.copy("copy public.types from stdin (format binary)") as out:
             for data in (pgbinary.HEADER, *pgbinary.rows(wrote), pgbinary.TRAILER):
                 out.write(data)
-        ask = f"copy (select {cells(columns)} from public.types t) to stdout (format csv)".encode()
+        ask = f"copy (select {select_cells(columns)} from public.types t) to stdout (format csv)".encode()
 
         def read() -> pa.RecordBatch:
             with cursor.copy(ask) as out:
-                return batch(columns, b"".join(out), "here")
+                return read_csv(columns, b"".join(out), "here")
 
         for name, one in zip(schema.names, wrote.columns, strict=True):
             assert repr(read()[name].to_numpy(zero_copy_only=False)) == repr(

@@ -12,7 +12,7 @@ from ...sources.base import Finding
 from ...sources.postgresql.connect import Session
 from ...state import lifecycle
 from ...targets.postgresql.connection import Database, open_session
-from ...targets.postgresql.existing_tables import OTHERWISE, adopts, exists_already, taken_by
+from ...targets.postgresql.existing_tables import OTHER_WAYS, can_adopt, exists_message, why_not_adoptable
 from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import added_by, rules_of
 from ..mapping.table_map import task_map
@@ -64,7 +64,7 @@ def _of_table(
     task: Task, mine: Session, database: Database, progress: ProgressTable, relation: Relation
 ) -> list[Finding]:
     try:
-        adopts(mine, database, progress, relation, added_by(rules_of(task, relation.table)))
+        can_adopt(mine, database, progress, relation, added_by(rules_of(task, relation.table)))
     except ApplyError as error:
         if not is_of_table(error):
             raise
@@ -73,6 +73,6 @@ def _of_table(
 
 
 def _of_mapped(mine: Session, progress: ProgressTable, table: str) -> list[Finding]:
-    if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
+    if progress.others(mine, table) or not (why := why_not_adoptable(mine, progress, table)):
         return []
-    return [Finding("error", exists_already(progress.target(table), why), table, OTHERWISE, table)]
+    return [Finding("error", exists_message(progress.target(table), why), table, OTHER_WAYS, table)]

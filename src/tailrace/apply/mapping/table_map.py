@@ -107,6 +107,6 @@ def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetLoc
     targets that are called otherwise (`TableStates.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
-    TargetPlace(target='all.t', partition={'site': 'us'})
+    TargetLocation(target='all.t', partition={'site': 'us'})
     """
     return TargetLocation((named or {}).get(one.source, one.target), one.partition)

@@ -56,8 +56,8 @@ class BatchMerge:
     task: str
     repairs: bool
     at: TargetLocation
-    reached: ProgressRow
-    upto: int
+    row: ProgressRow
+    end: int
     relation: Relation
     audit: Audit
     extra: pa.Schema
@@ -70,7 +70,7 @@ class BatchMerge:
     def run(self, batches: Iterable[pa.RecordBatch], session: Session) -> Merged | None:
         """Merges the changes; None if memory does not hold them and they are in no order."""
         limit = self.memory_bytes and self.memory_bytes // 3
-        chunks = ChunkReader(batches, limit, self.upto, self.relation, self.audit, self.extra)
+        chunks = ChunkReader(batches, limit, self.end, self.relation, self.audit, self.extra)
         with chunks.next() as first:
 
             def once() -> Merged:
@@ -121,7 +121,7 @@ class _Transaction:
     def run(self, first: ChangeChunk, chunks: ChunkReader) -> Merged:
         """Merges all chunks, with progress, exceptions and the note for the key log."""
         merge = self.merge
-        if (now := self._begun()).number >= merge.upto:
+        if (now := self._begun()).number >= merge.end:
             return ApplyOutcome(version=now.version), None
         chunk = first
         self._chunk(chunk)
@@ -148,7 +148,7 @@ class _Transaction:
         session.execute(f"LOCK TABLE {progress.target(table)} IN ROW EXCLUSIVE MODE".encode())
         session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
         now = progress.read(session, table, lock=True)
-        if now is not None and (now == merge.reached or now.number >= merge.upto):
+        if now is not None and (now == merge.row or now.number >= merge.end):
             return now
         raise ApplyError(
             "another process applied to this table meanwhile; nothing of this batch was written",
@@ -165,7 +165,7 @@ class _Transaction:
             self.aside.append(auditor.exceptions())
         self.flagged += int(auditor.batch.flagged(auditor.batch.changes).sum())
         outcome = ApplyOutcome(
-            counts.inserted, counts.updated, counts.deleted, merge.reached.version, counts.plan
+            counts.inserted, counts.updated, counts.deleted, merge.row.version, counts.plan
         )
         found = auditor.result(outcome)
         assert found is not None  # noqa: S101 - it has decided
@@ -174,11 +174,11 @@ class _Transaction:
     def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, RowCounts]:
         """Merges a chunk at once. If the database refuses that, applies it one change at a time."""
         auditor = one.auditor()
-        if one.look(auditor):
+        if one.read_rows(auditor):
             auditor = one.auditor()
         try:
             with self.session.transaction():
-                counts = one.at_once(auditor)
+                counts = one.merge(auditor)
                 if one.chunk.last:
                     self.session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 return auditor, counts
@@ -227,7 +227,7 @@ class _Transaction:
         if (log := self.merge.audit.keylog) is None:
             return
         header, table = log.header, self.merge.relation.table
-        sort = header.sort + self.merge.upto - header.after
+        sort = header.sort + self.merge.end - header.after
         note = note_of(
             header.subscription,
             end,
@@ -237,4 +237,4 @@ class _Transaction:
             life=log.life,
             sort=sort,
         )
-        self.merge.progress.leave(self.session, table, end, note, log.visible)
+        self.merge.progress.add_note(self.session, table, end, note, log.visible)

@@ -25,8 +25,8 @@ from .multi_source import count_partition, empty_partition
 from .progress import ProgressTable
 from .staging import NUMBER, CopySession, StagingTable
 from .statements import MergeStatements
-from .types import TargetTypes, varied
-from .values import batch, cells, cleaned, unheld
+from .types import TargetTypes, ambiguous_texts
+from .values import read_csv, select_cells, unsupported, without_unsupported
 
 _KEYS, _ROWS = "tailrace_keys", "tailrace_rows"
 _NUMBER = Column(NUMBER, 0, "bigint", "int8", "bigint")
@@ -87,8 +87,8 @@ class ChunkMerge:
 
     def auditor(self) -> BatchAuditor:
         """A new auditor of the changes, which knows those whose values the target cannot hold."""
-        made = BatchAuditor(self.audit, self.chunk.upto, self.source, self.chunk.texts)
-        found: list[pa.StringArray | None] = [self._unheld]
+        made = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
+        found: list[pa.StringArray | None] = [self._unsupported]
         if self._refused_keys:
             place = self.chunk.source.keys.place.tolist()
             found.append(pa.array([self._refused_keys.get(key) for key in place], pa.string()))
@@ -97,30 +97,30 @@ class ChunkMerge:
                 made.add_data_errors(why)
         return made
 
-    def look(self, auditor: BatchAuditor) -> bool:
+    def read_rows(self, auditor: BatchAuditor) -> bool:
         """Reads what the target has under the keys of the changes; returns whether the database refuses some
         of these keys, or holds some to be equal."""
         if not (self.chunk.adds or auditor.ignores_rows or not len(self.living)):
             if self.source.key:
-                self._look_at_castable_keys()
+                self._read_castable_keys()
             else:
                 self.living = self._copies()
         return self.source is not self.chunk.source or bool(self._refused_keys)
 
-    def _look_at_castable_keys(self) -> None:
+    def _read_castable_keys(self) -> None:
         if not self._key_casts:
-            self._look_at_keys()
+            self._read_keys()
             return
         try:
             with self.session.transaction():
-                self._look_at_keys()
+                self._read_keys()
         except psycopg.Error as error:  # a text is no value of the key's type
             if not is_refusal(error):
                 raise
-            self._find_refused(np.arange(len(self.living)))
-            self._look_at_keys()
+            self._find_refused_keys(np.arange(len(self.living)))
+            self._read_keys()
 
-    def _look_at_keys(self) -> None:
+    def _read_keys(self) -> None:
         self._stage_keys()
         mark = f"(t.{quoted(self.source.mark)} IS NULL)::int::bigint" if self.source.mark else "1::bigint"
         both = f"{self._keys.source()} JOIN {self.target} t ON {self._same}"
@@ -129,7 +129,7 @@ class ChunkMerge:
         numbers = found["number"].astype(np.int64)
         self.living[numbers], self.present[numbers] = found["living"], True
 
-    def _find_refused(self, numbers: Places) -> None:
+    def _find_refused_keys(self, numbers: Places) -> None:
         """Finds the keys that the database refuses, among those with these numbers."""
         try:
             with self.session.transaction():
@@ -142,9 +142,9 @@ class ChunkMerge:
                 self._refused_keys[int(numbers[0])] = error.diag.message_primary or str(error).strip()
                 return
             for half in np.array_split(numbers, 2):
-                self._find_refused(half)
+                self._find_refused_keys(half)
 
-    def at_once(self, auditor: BatchAuditor) -> RowCounts:
+    def merge(self, auditor: BatchAuditor) -> RowCounts:
         """Decides the changes, and writes what results of them."""
         if self.chunk.adds:
             made, decided = self.source, auditor.decide(NO_ROWS)
@@ -178,7 +178,7 @@ class ChunkMerge:
         inserted, updated = (int((written & ~goes & found).sum()) for found in (~present, present))
         return RowCounts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
 
-    def rows_in_partition(self) -> int:
+    def count_rows(self) -> int:
         """The number of the source's rows that the target has."""
         return count_partition(self.session, self.progress, self.relation.table)
 
@@ -186,9 +186,9 @@ class ChunkMerge:
         return bool(decided.truncates) and not self.audit.archives
 
     @cached_property
-    def _unheld(self) -> pa.StringArray | None:
+    def _unsupported(self) -> pa.StringArray | None:
         """Of each change row why no database holds its values; None if it holds all."""
-        return unheld(self.source.rows, self.relation)
+        return unsupported(self.source.rows, self.relation)
 
     def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> StagingTable:
         """Sends rows to a temporary table."""
@@ -197,13 +197,13 @@ class ChunkMerge:
     def _data(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         """The columns of the target; NULL for values that no database holds."""
         rows = rows.select([c.name for c in self.relation.columns])
-        return list((rows if self._unheld is None else cleaned(rows)).columns)
+        return list((rows if self._unsupported is None else without_unsupported(rows)).columns)
 
     def _stage_keys(self) -> None:
         """Sends the keys with their numbers. Keys that the database holds to be equal though their texts
         differ, as 1.0 and 1.00, become one key: one row counts."""
         self._stage(np.setdiff1d(np.arange(len(self.living)), list(self._refused_keys)))
-        if not varied(self._key_casts):
+        if not ambiguous_texts(self._key_casts):
             return
         names = ", ".join(f"c{i}" for i in range(len(self._key)))
         number = quoted(NUMBER)
@@ -219,8 +219,8 @@ class ChunkMerge:
 
     def _stage(self, numbers: Places) -> None:
         """Sends the keys with these numbers, except those that no database holds."""
-        if self._unheld is not None:
-            held = self.chunk.source.keys.place[self._unheld.is_null().to_numpy(zero_copy_only=False)]
+        if self._unsupported is not None:
+            held = self.chunk.source.keys.place[self._unsupported.is_null().to_numpy(zero_copy_only=False)]
             numbers = numbers[np.isin(numbers, held)]
         data, extra = self._key_rows().take(pa.array(numbers)), {NUMBER: pa.array(numbers)}
         self._keys = self.staging.stage(_KEYS, extra, data.columns, self._key, self._key_casts)
@@ -231,11 +231,11 @@ class ChunkMerge:
             return wanted, self.source.schema.empty_table()
         which = ",".join(map(str, wanted.tolist()))
         query = (
-            f"SELECT s.{quoted(NUMBER)}, {cells(self.relation.columns)} FROM {self._keys.source()}"
+            f"SELECT s.{quoted(NUMBER)}, {select_cells(self.relation.columns)} FROM {self._keys.source()}"
             f" JOIN {self.target} t ON {self._same} WHERE s.{quoted(NUMBER)} = ANY ('{{{which}}}'::bigint[])"
         )
         data = self.staging.answer(query, "csv")
-        rows = batch([_NUMBER, *self.relation.columns], data, self.relation.table)
+        rows = read_csv([_NUMBER, *self.relation.columns], data, self.relation.table)
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
 

@@ -41,7 +41,7 @@ class ChangeChunk:
     adds: bool
     texts: Sequence[Future[ChangeTexts]]
     pool: Executor
-    upto: int
+    end: int
     last: bool
 
 
@@ -63,12 +63,12 @@ class ChunkReader:
         self,
         batches: Iterable[pa.RecordBatch],
         limit: int | None,
-        upto: int,
+        end: int,
         relation: Relation,
         audit: Audit,
         extra: pa.Schema,
     ) -> None:
-        self._rest, self._limit, self._upto = iter(batches), limit, upto
+        self._rest, self._limit, self._upto = iter(batches), limit, end
         self._audit, self._schema = audit, schema_of(relation.columns)
         self._key, self._columns = tuple(relation.key), batch_columns(extra, self._schema)
         self._left: pa.RecordBatch | None = None
@@ -89,11 +89,11 @@ class ChunkReader:
             first, last = (rows[SEQ][at].as_py() if rows.num_rows else "" for at in (0, -1))
             if rows.num_rows and first <= self._last:
                 raise OrderError("the changes are not in their order")
-            upto, self._last = number_of(last) if self.more else self._upto, last
+            end, self._last = number_of(last) if self.more else self._upto, last
             source = append_source(rows, self._key, self._schema, self._audit)
             adds = source is not None
             source = source or source_of(rows, self._key, self._schema, self._audit.rules)
-            yield ChangeChunk(source, adds, texts.parts, pool, upto, not self.more)
+            yield ChangeChunk(source, adds, texts.parts, pool, end, not self.more)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         size, left, self._left = 0, self._left, None

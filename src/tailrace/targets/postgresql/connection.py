@@ -1,4 +1,4 @@
-"""Where a PostgreSQL target's tables are, connections to it, and its errors."""
+"""The database of a PostgreSQL target: its address, table names, connections and errors."""
 
 from __future__ import annotations
 
@@ -28,43 +28,44 @@ SCHEMES = ("postgresql", "postgres")
 CONTROL = "tailrace"
 """Schema of the progress table and of staging tables."""
 NAME_BYTES = 63
-"""PostgreSQL cuts longer names, and then two may be one."""
+"""PostgreSQL truncates longer names, so that two names may become the same."""
 WORK_MEM = "64MB"
-"""Joins of a batch with its target: the server's default of 4 MB would put them on disk."""
+"""Memory for joins of a batch with its target; with the server's default of 4 MB they would use disk."""
 
 _DURABLE = b"""
 SELECT set_config('synchronous_commit', 'local', false) WHERE current_setting('synchronous_commit') = 'off'
 """
-"""A commit that the server confirms outlives its crash, whatever the database or role is set to: the task's
-record goes by that."""
+"""Makes confirmed commits survive a crash of the server, whatever the settings of the database or role are.
+The task's recorded progress depends on it."""
 _LOCK_WAIT_S = 60
 _answered = set[str]()
-"""Labels of the places where a server has answered this process."""
-UNICODE = "use a target database that was made with ENCODING 'UTF8'"
+"""Labels of the databases that have answered this process."""
+UNICODE = "use a target database that was created with ENCODING 'UTF8'"
 _HINTS = {
     "22P05": f"{UNICODE}, or correct the value at the source and `tailrace resync` the table",
     "25006": "the server takes no writes, as a standby does: use the primary's address",
-    "42501": "grant the role what it lacks: CREATE on the database or its schemas, and the tables' ownership",
-    "55P03": "something else holds a lock on it: see pg_locks, pg_stat_activity",
-    "0A000": "take off what others made of the target (views, foreign keys), then apply again",
-    "22001": "the target's column is narrower than the change's; let tailrace make the target's tables",
-    "22003": "the target's column is narrower than the change's; let tailrace make the target's tables",
-    "22008": "the value is outside of what PostgreSQL's type holds; keep the column as string: `types` in "
+    "42501": "grant the role CREATE on the database or its schemas, and the ownership of the tables",
+    "55P03": "another session has a lock on it: see pg_locks, pg_stat_activity",
+    "0A000": "drop the views and foreign keys that depend on the target, then apply again",
+    "22001": "the target's column is narrower than the change's; let tailrace create the target's tables",
+    "22003": "the target's column is narrower than the change's; let tailrace create the target's tables",
+    "22008": "the value is outside the range of PostgreSQL's type; keep the column as string: `types` in "
     "the task file; with `tailrace apply` a mapping, `--tables FILE` (docs/mapping.md)",
-    "23502": "a NOT NULL that others gave to the target refuses a row; take it off",
-    "23503": "a foreign key that others gave to the target refuses a row; take it off, or make it "
+    "23502": "a NOT NULL constraint that was added to the target refuses a row; drop it",
+    "23503": "a foreign key that was added to the target refuses a row; drop it, or make it "
     "DEFERRABLE INITIALLY DEFERRED if it refers to its own table",
-    "23505": "a unique index that others gave to the target refuses a row; take it off. Rows may exchange "
+    "23505": "a unique index that was added to the target refuses a row; drop it. Rows may exchange "
     "its values in one batch, unless foreign keys refer to the target with ON DELETE CASCADE or SET",
-    "23514": "a CHECK that others gave to the target refuses a row; take it off",
-    "2BP01": "take off what others made of the target (views, foreign keys), then apply again",
-    "42701": "the target has its own column of that name: drop or rename it there, then apply again",
-    "42703": "somebody dropped or renamed a column of the target: put it back, or take a new baseline",
-    "42P01": "somebody dropped or renamed the target: put it back, or take a new baseline",
-    "42P10": "the target lacks the primary key that tailrace gave it; make it again, or take a new baseline",
-    "P0001": "a trigger of the target refuses what a batch comes to; take it off, or have each transaction "
-    "of the source written for itself: `transactional: true`",
-    "53100": "make room on the target's disk; nothing was written",
+    "23514": "a CHECK that was added to the target refuses a row; drop it",
+    "2BP01": "drop the views and foreign keys that depend on the target, then apply again",
+    "42701": "the target already has another column of that name: drop or rename it, then apply again",
+    "42703": "a column of the target was dropped or renamed: restore it, or take a new baseline",
+    "42P01": "the target was dropped or renamed: restore it, or take a new baseline",
+    "42P10": "the primary key that tailrace created is missing in the target; create it again, or take a new "
+    "baseline",
+    "P0001": "a trigger of the target refuses the result of a batch; drop it, or apply each transaction of "
+    "the source separately: `transactional: true`",
+    "53100": "free space on the target's disk; nothing was written",
 }
 
 
@@ -77,8 +78,8 @@ class Database:
     """A PostgreSQL database to write to.
 
     Attributes:
-        url: its address, as libpq takes it; may hold a password.
-        schema: the schema that all tables go into; None: schemas named as the source's.
+        url: its address for libpq, which may contain a password.
+        schema: the schema of all tables; None: schemas with the names of the source's.
         control: the schema of the progress table and of staging tables.
     """
 
@@ -88,11 +89,11 @@ class Database:
 
     @staticmethod
     def of(url: str) -> Database:
-        """The place that an address names; `?schema=name` puts all tables into that schema.
+        """Returns the database of an address, in which `?schema=name` is the schema of all tables.
 
-        >>> place = Place.of("postgresql://me@db/shop?schema=lake&sslmode=require")
-        >>> place, place.url
-        (Place(schema='lake', control='tailrace'), 'postgresql://me@db/shop?sslmode=require')
+        >>> database = Database.of("postgresql://me@db/shop?schema=lake&sslmode=require")
+        >>> database, database.url
+        (Database(schema='lake', control='tailrace'), 'postgresql://me@db/shop?sslmode=require')
         """
         plain, _, options = url.partition("?")
         kept = [one for one in options.split("&") if one and not one.startswith("schema=")]
@@ -107,63 +108,67 @@ class Database:
         return address(self.url)
 
     def split(self, table: str) -> tuple[str, str]:
-        """Schema and name of the target of `schema.name`; a name alone has no schema of its own.
+        """Returns schema and name of the target of `schema.name`, or of a name without a schema.
 
-        >>> place = Place.of("postgresql://db/shop?schema=lake")
-        >>> place.split("public.orders"), place.split("orders")
+        >>> database = Database.of("postgresql://db/shop?schema=lake")
+        >>> database.split("public.orders"), database.split("orders")
         (('lake', 'orders'), ('lake', 'orders'))
         """
         schema, name = split(table)
         return self.schema or schema, name
 
     def target(self, table: str) -> str:
-        """The target of `schema.name` as quoted SQL; ConfigError for names that PostgreSQL would cut."""
+        """Returns the target of `schema.name` as quoted SQL.
+
+        Raises:
+            ConfigError: the schema is missing, or PostgreSQL would truncate the name.
+        """
         names = self.split(table)
         if not names[0]:
             raise ConfigError(
-                f"{names[1]!r} names no schema",
+                f"{names[1]!r} has no schema",
                 where=self.label,
-                hint="say which schema it goes into: `?schema=NAME` at the end of the target's address",
+                hint="name the schema: `?schema=NAME` at the end of the target's address",
             )
         check_names(names, table)
         return ".".join(map(quoted, names))
 
     def control_table(self, name: str) -> str:
-        """A table of the control schema as quoted SQL."""
+        """Returns a table of the control schema as quoted SQL."""
         return f"{quoted(self.control)}.{quoted(name)}"
 
 
 def check_names(names: Iterable[str], where: str) -> None:
-    """ConfigError when one of these names is longer than PostgreSQL's are."""
+    """Raises ConfigError if PostgreSQL would truncate one of these names."""
     for name in names:
         if len(name.encode()) > NAME_BYTES:
             raise ConfigError(
-                f"the name {name!r} has more than {NAME_BYTES} bytes: PostgreSQL would cut it",
+                f"the name {name!r} has more than {NAME_BYTES} bytes: PostgreSQL would truncate it",
                 where=where,
                 hint="leave the table out with `exclude`, or use a Delta target",
             )
 
 
-def number_of(*words: str) -> int:
-    """A signed 64-bit number for a lock of that name."""
-    digest = hashlib.sha256("\0".join(words).encode()).digest()
+def number_of(*names: str) -> int:
+    """Returns the signed 64-bit number of a named lock."""
+    digest = hashlib.sha256("\0".join(names).encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def holds(session: Session, query: str, values: Sequence[object] | None = None) -> bool:
-    """Whether the one value that a query gives is true."""
+    """Whether the single value that a query returns is true."""
     row = session.execute(query.encode(), values).fetchone()
     return bool(row and row[0])
 
 
 def exists(session: Session, table: str) -> bool:
-    """Whether there is a relation of a name, which is quoted SQL."""
+    """Whether a relation with the name (quoted SQL) exists."""
     return holds(session, "SELECT to_regclass(%s) IS NOT NULL", (table,))
 
 
 @contextmanager
 def explaining_errors(where: str) -> Iterator[None]:
-    """Turns what the target's server says into ApplyError, and that it went away into TargetLostError."""
+    """Turns errors of the target's server into ApplyError, and a lost connection into TargetLostError."""
     try:
         yield
     except psycopg.Error as error:
@@ -186,7 +191,7 @@ def hint_of(error: psycopg.Error) -> str:
 
 @contextmanager
 def open_session(database: Database, where: str) -> Iterator[Session]:
-    """A connection to the target X."""
+    """Opens a connection to the target in autocommit mode; errors are raised as in `explaining_errors`."""
     try:
         session = connect(database.url)
     except SourceError as error:
@@ -206,13 +211,13 @@ def open_session(database: Database, where: str) -> Iterator[Session]:
 
 
 def answered(database: Database) -> bool:
-    """Whether this process has had a connection to a place: its address is right."""
+    """Whether this process has had a connection to the database, so that its address is right."""
     return database.label in _answered
 
 
 @contextmanager
 def locked_session(database: Database, task: str, table: str) -> Iterator[Session]:
-    """A connection that has one table of one task for itself, over processes, until it ends."""
+    """Opens a connection that locks one table of one task, against all processes, until the block ends."""
     where = f"{database.label}, {table}"
     with open_session(database, where) as session:
         number = number_of("table", task, table)
@@ -225,6 +230,6 @@ def locked_session(database: Database, task: str, table: str) -> Iterator[Sessio
                 where=where,
                 hint="stop it, or SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'",
             ) from error
-        guards.check()  # whoever takes over waits for this lock, so it is asked while we have it
+        guards.check()  # a process that takes over waits for this lock, so the guards are checked under it
         session.execute("SET lock_timeout = 0")
         yield session

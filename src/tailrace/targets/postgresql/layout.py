@@ -18,10 +18,10 @@ from ..layout_changes import missing_value, refuse_new_key, refuse_retype
 from ..multi_source import TargetLocation, refuse_column_loss
 from ..rule_columns import split_rule_columns
 from .connection import Database, check_names, exists, number_of
-from .existing_tables import adopts, key_of, with_rule_columns
+from .existing_tables import can_adopt, key_statement, with_rule_columns
 from .multi_source import refuse, with_target_types
-from .progress import TABLE, ProgressTable, make_schema, one_at_a_time
-from .types import column_type, column_types, retyped, sql_type
+from .progress import TABLE, ProgressTable, lock_ddl, make_schema
+from .types import column_type, column_types, retype_steps, sql_type
 
 
 def create(session: Session, database: Database, progress: ProgressTable, relation: Relation) -> None:
@@ -30,20 +30,20 @@ def create(session: Session, database: Database, progress: ProgressTable, relati
     table = relation.table
     with session.transaction():
         progress.prepare(session)
-        one_at_a_time(session)
-        taken = takes(session, database, progress, relation)
+        lock_ddl(session)
+        taken = adopted_layout(session, database, progress, relation)
         if taken is not None:
-            if statement := key_of(session, progress.target(table), relation):
+            if statement := key_statement(session, progress.target(table), relation):
                 session.execute(statement.encode())
         elif not progress.others(session, table):
-            make(session, progress, relation)
+            create_table(session, progress, relation)
         progress.begin(session, table, taken or relation)
         if taken is not None:
             progress.adopt(session, table)
             alter(session, progress, taken, relation)
 
 
-def takes(
+def adopted_layout(
     session: Session, database: Database, progress: ProgressTable, relation: Relation
 ) -> Relation | None:
     """The layout in which a target that somebody made is to be taken; None when there is none, or others feed
@@ -56,12 +56,12 @@ def takes(
         refuse(progress, relation, others)
         return None
     own, added = split_rule_columns(relation)
-    if not adopts(session, database, progress, own, added):
+    if not can_adopt(session, database, progress, own, added):
         return None
     return with_rule_columns(session, progress.target(relation.table), own, added)
 
 
-def make(session: Session, progress: ProgressTable, relation: Relation, *, key: bool = True) -> None:
+def create_table(session: Session, progress: ProgressTable, relation: Relation, *, key: bool = True) -> None:
     """Makes an empty table that is nobody's yet; within a transaction."""
     table = relation.table
     make_schema(session, progress.split(table)[0])
@@ -103,8 +103,8 @@ def alter(session: Session, progress: ProgressTable, have: Relation, want: Relat
     target = progress.target(want.table)
     with session.transaction():
         if progress.partition(want.table):
-            one_at_a_time(session)
-        have, made = planned(session, progress, have, want)
+            lock_ddl(session)
+        have, made = alter_steps(session, progress, have, want)
         for step in made:
             try:
                 session.execute(f"ALTER TABLE {target} {step}".encode())
@@ -121,7 +121,7 @@ def alter(session: Session, progress: ProgressTable, have: Relation, want: Relat
         progress.lay_out(session, want.table, want)
 
 
-def planned(
+def alter_steps(
     session: Session, progress: ProgressTable, have: Relation, want: Relation
 ) -> tuple[Relation, list[str]]:
     """The layout that a target has, with the columns that others brought to it, and what ALTER TABLE has to
@@ -175,14 +175,14 @@ def steps(have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bo
     made += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
     made += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
     for c in stays:
-        made += retyped(old[c.attnum], c, kinds.get(old[c.attnum].name))
+        made += retype_steps(old[c.attnum], c, kinds.get(old[c.attnum].name))
     for c in want.columns:
         if c.attnum not in old:
-            made += _added(c, sql_type(c.type) if plain else column_type(c))
+            made += _add_column(c, sql_type(c.type) if plain else column_type(c))
     return made
 
 
-def _added(column: Column, kind: str) -> list[str]:
+def _add_column(column: Column, kind: str) -> list[str]:
     name = quoted(column.name)
     if column.missing is None:
         return [f"ADD COLUMN {name} {kind}"]
@@ -241,7 +241,7 @@ def rename(session: Session, database: Database, task: str, table: str, now: str
     before, after = database.target(now), database.target(to)
     if before == after or not _has_target(session, database, task, table, now):
         return
-    one_at_a_time(session)
+    lock_ddl(session)
     rows, mine = database.control_table(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
     others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({mine})"
     if session.execute(others.encode()).fetchone():

@@ -42,12 +42,12 @@ from .connection import (
     number_of,
     open_session,
 )
-from .existing_tables import adopts, key_of, with_rule_columns
+from .existing_tables import can_adopt, key_statement, with_rule_columns
 from .layout import follow, primary_key
 from .multi_source import delete_partition, refuse
-from .progress import ProgressTable, make_schema, one_at_a_time
+from .progress import ProgressTable, lock_ddl, make_schema
 from .staging import copy_data
-from .types import TargetTypes, base, column_type, sql_type
+from .types import TargetTypes, cast_type, column_type, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,7 +123,7 @@ class PostgresLanding:
                 )
             try:
                 with session.transaction():
-                    one_at_a_time(session)
+                    lock_ddl(session)
                     session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
                     layout = (
                         self._fill(session, progress, relation)
@@ -159,7 +159,7 @@ class PostgresLanding:
             return True
         if progress.read(session, table) is not None:
             return progress.adopted(session, table)
-        return adopts(session, self.database, progress, relation, self.rule_columns)
+        return can_adopt(session, self.database, progress, relation, self.rule_columns)
 
     def _fill(self, session: Session, progress: ProgressTable, relation: Relation) -> Relation:
         """Replaces the source's rows in a table that stays; returns the target's layout."""
@@ -170,7 +170,7 @@ class PostgresLanding:
             relation = with_rule_columns(session, target, relation, self.rule_columns)
             if known is not None:
                 follow(session, progress, known.layout, relation)
-            if statement := key_of(session, target, relation):
+            if statement := key_statement(session, target, relation):
                 session.execute(statement.encode())
         sent = [c for c in relation.columns if c.name not in self.rule_columns]
         into = TargetTypes.of(session, target, sent).casts
@@ -205,7 +205,7 @@ class PostgresLanding:
         with locked_session(self.database, self.task, table) as session, session.transaction():
             if progress.read(session, table) is None:
                 return
-            one_at_a_time(session)
+            lock_ddl(session)
             session.execute(_SOON)
             if progress.others(session, table) or progress.adopted(session, table):
                 delete_partition(session, progress, table)
@@ -231,7 +231,7 @@ class PostgresLanding:
     def _typed(self, relation: Relation) -> list[str]:
         """Returns the steps of an ALTER TABLE that give columns loaded as text their types at the source."""
         found = [(quoted(c.name), self._type(c)) for c in relation.columns if self._type(c) != self.landed(c)]
-        return [f"ALTER COLUMN {name} TYPE {kind} USING {name}::{base(kind)}" for name, kind in found]
+        return [f"ALTER COLUMN {name} TYPE {kind} USING {name}::{cast_type(kind)}" for name, kind in found]
 
 
 class CopyPart:

@@ -50,12 +50,16 @@ class MergeTask:
         began, relation, audit = time.monotonic(), one.layout or one.relation, audit_of(one)
         progress = ProgressTable(self.database, self.task, lambda _: at, repairs=self.repairs)
         with writing(self.database, self.task, one.table) as session:
-            reached = ready(session, self.database, progress, relation, one.range.end)
-            if reached.number > one.range.lower:
-                return MergeResult(ApplyOutcome(version=reached.version), reached.number, noted=True)
+            row = ready(session, self.database, progress, relation, one.range.end)
+            if row.number > one.range.lower:
+                return MergeResult(ApplyOutcome(version=row.version), row.number, noted=True)
             merge = BatchMerge(
+<<<<<<< HEAD
                 self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit,
                 one.extra,
+=======
+                self.database, self.task, self.repairs, at, row, one.range.end, relation, audit, one.extra,
+>>>>>>> w-wt
                 self.memory_bytes,
             )  # fmt: skip
             merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)
@@ -101,16 +105,16 @@ def ready(
         BaselineNeededError: the table does not exist.
         ApplyError: it has another layout.
     """
-    reached = progress.read(session, relation.table)
-    if reached is None:
+    row = progress.read(session, relation.table)
+    if row is None:
         raise missing_baseline(relation.table)
-    if reached.number < upto and not layout.same(reached.layout, relation):
+    if row.number < upto and not layout.same(row.layout, relation):
         raise ApplyError(
             "the batch has another layout than the target",
             where=f"{database.label}, {relation.table}",
             hint="call `alter` first; take a new baseline if tailrace_progress was changed by hand",
         )
-    return reached
+    return row
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""PostgreSQL targets that several sources feed: one table, in which each has rows, and a row of progress."""
+"""Shared PostgreSQL targets: one table with rows of several sources, each of which has a progress row."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .progress import OtherSource, ProgressTable
 
 
 def columns(layout: Relation | None, others: Sequence[OtherSource]) -> dict[str, str]:
-    """Names and Spark SQL types of the columns that a target has by what its sources have made of it.
+    """Returns the names and Spark SQL types of a target's columns, by the layouts of all its sources.
 
     >>> from tailrace.model.change import Column
     >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
     >>> one = Relation(1, "eu", "t", "f", (a,))
-    >>> columns(one, [Other("us.t of the task x", {"site": "us"}, one.with_columns([a, b]))])
+    >>> columns(one, [OtherSource("us.t of the task x", {"site": "us"}, one.with_columns([a, b]))])
     {'a': 'string', 'b': 'string'}
     """
     layouts = ([layout] if layout else []) + [o.layout for o in others]
@@ -30,17 +30,21 @@ def refuse(
     others: Sequence[OtherSource],
     rule_columns: Mapping[str, str] = {},
 ) -> None:
-    """Raises BaselineNeededError when a source that comes to others makes other columns than they, or has no
-    constants that tell its rows; `rule_columns`: columns that rules may have added."""
-    own, target = progress.partition(wanted.table), progress.target(wanted.table)
+    """Raises BaselineNeededError if a new source of a shared target has other columns than the others, or no
+    constants that distinguish its rows; `rule_columns`: columns that rules may have added."""
+    partition, target = progress.partition(wanted.table), progress.target(wanted.table)
     for other in others:
-        if other.partition == own or set(other.partition) != set(own):
+        if other.partition == partition or set(other.partition) != set(partition):
             raise BaselineNeededError(
+<<<<<<< HEAD
                 f"{other.name} feeds {target}, too, and its rows ({dict(other.partition)}) cannot be told "
                 f"from those of {wanted.table} ({dict(own)})",
-                where=wanted.table,
-                hint="give each source constants of its own in the same columns of the key (`tables`), or "
-                "another target",
+=======
+                f"{other.name} writes to {target}, too, and its rows ({dict(other.partition)}) cannot be "
+                f"distinguished from those of {wanted.table} ({dict(partition)})",
+>>>>>>> w-wt
+                where=wanted.table, hint="give each source different constants in the same columns of the key
+                (`tables`), or " "another target",
             )
     if not others:
         return
@@ -49,11 +53,11 @@ def refuse(
 
 
 def with_target_types(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
-    """The layout `have` with those columns of `want` that other sources have brought to the target."""
+    """Returns the layout `have` with those new columns of `want` that other sources have added already."""
     known = {c.attnum for c in have.columns}
-    brought = columns(None, others)
-    more = [c for c in want.columns if c.attnum not in known and brought.get(c.name) == c.type]
-    return have.with_columns([*have.columns, *more])
+    existing = columns(None, others)
+    added = [c for c in want.columns if c.attnum not in known and existing.get(c.name) == c.type]
+    return have.with_columns([*have.columns, *added])
 
 
 def delete_partition(session: Session, progress: ProgressTable, table: str) -> None:
@@ -63,23 +67,23 @@ def delete_partition(session: Session, progress: ProgressTable, table: str) -> N
 
 
 def empty_statement(progress: ProgressTable, table: str) -> str:
-    """The statement that empties a target of a source's rows, as a truncate at the source did."""
+    """Returns the statement that removes all rows of a source, as a truncate at the source does."""
     if progress.partition(table):
         return f"DELETE FROM {progress.target(table)} WHERE {progress.partition_condition(table)}"
-    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table. A DELETE
-    # of every row would honour that snapshot, and leave all rows for vacuum.
+    # As at the source, TRUNCATE blocks readers, and older snapshots then see an empty table. A DELETE of all
+    # rows would respect these snapshots, but leave all rows for vacuum.
     return f"TRUNCATE {progress.target(table)}"
 
 
 def count_partition(session: Session, progress: ProgressTable, table: str) -> int:
-    """The number of a source's rows in its target."""
+    """Returns the number of a source's rows in its target."""
     where = progress.partition_condition(table)
     row = session.execute(f"SELECT count(*) FROM {progress.target(table)} WHERE {where}".encode()).fetchone()
     return int(row[0]) if row else 0
 
 
 def empty_partition(session: Session, progress: ProgressTable, table: str) -> int:
-    """Empties a target of a source's rows; returns their number."""
+    """Removes all rows of a source from its target; returns their number."""
     found = count_partition(session, progress, table)
     session.execute(empty_statement(progress, table).encode())
     return found

@@ -62,7 +62,7 @@ class SingleChanges:
         chunk = self.chunk
         self.auditor = chunk.auditor()
         self._why = [None] * chunk.source.rows.num_rows
-        emptied = chunk.rows_in_partition() if self.auditor.truncated else 0
+        emptied = chunk.count_rows() if self.auditor.truncated else 0
         self._decide()
         self._stage()
         changes = np.flatnonzero(self._decided.events.oper != BEFORE).tolist()

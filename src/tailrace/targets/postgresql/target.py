@@ -27,7 +27,7 @@ from .load import PostgresLanding, load
 from .merge import MergeTask, merge
 from .multi_source import columns
 from .progress import ProgressRow, ProgressTable
-from .values import cells, rows_of_query
+from .values import rows_of_query, select_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,9 +117,9 @@ class PostgresTarget:
         found = self._progress.read(session, table)
         if found is None:
             layout.definition(after)
-            layout.takes(session, self._database, self._progress, after)
+            layout.adopted_layout(session, self._database, self._progress, after)
         elif not layout.same(found.layout, after):
-            layout.planned(session, self._progress, found.layout, after)
+            layout.alter_steps(session, self._progress, found.layout, after)
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
@@ -139,7 +139,7 @@ class PostgresTarget:
     def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         have = self.columns(relation.table)
-        query = f"SELECT {cells(relation.columns, have)} FROM {self.path(relation.table)} t"
+        query = f"SELECT {select_cells(relation.columns, have)} FROM {self.path(relation.table)} t"
         return rows_of_query(self._spark, self._database, query, relation)
 
     def constraints(self, table: str) -> Constraints:

@@ -42,7 +42,7 @@ _NUMBERS = {
 the first and the last moment that the lake takes from a source."""
 
 
-def cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
+def select_cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
     """SQL of a target's columns (alias t) as `batch` reads them; NULL for those that it lacks (that are not
     in `have`).
 
@@ -61,7 +61,7 @@ ELSE t."d"::date - DATE '1970-01-01' END
     return ", ".join(made)
 
 
-def batch(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
+def read_csv(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
     """What COPY's CSV says of columns asked for by `cells`, in their types.
 
     Raises:
@@ -91,7 +91,7 @@ class _ReadTask:
     relation: Relation
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if not any(batch.num_rows for batch in batches):
+        if not any(read_csv.num_rows for read_csv in batches):
             return
         where = f"{self.database.label}, {self.relation.table}"
         statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
@@ -109,7 +109,7 @@ class _ReadTask:
             yield self._batch(bytes(data), where)
 
     def _batch(self, data: bytes, where: str) -> pa.RecordBatch:
-        rows = batch(self.relation.columns, data, where)
+        rows = read_csv(self.relation.columns, data, where)
         return rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
 
@@ -126,7 +126,7 @@ def _plain(column: Column) -> Column:
     return replace(column, kind="numeric") if column.type.startswith("decimal") else column
 
 
-def unheld(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
+def unsupported(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
     """Of each change row why no table of PostgreSQL holds its values (NULL: it holds them); None if it holds
     all. In old images only the key counts, or the whole row if the table has no key.
 
@@ -148,7 +148,7 @@ def unheld(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
     return found
 
 
-def cleaned(rows: pa.Table) -> pa.Table:
+def without_unsupported(rows: pa.Table) -> pa.Table:
     """Rows with NULL for values that no table of PostgreSQL holds."""
     for i, name in enumerate(rows.schema.names):
         if (beyond := _beyond(one(rows[name]))) is not None:
