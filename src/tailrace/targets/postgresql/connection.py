@@ -35,8 +35,8 @@ WORK_MEM = "64MB"
 _DURABLE = b"""
 SELECT set_config('synchronous_commit', 'local', false) WHERE current_setting('synchronous_commit') = 'off'
 """
-"""Makes confirmed commits survive a crash of the server, whatever the settings of the database or role are. The
-task's recorded progress depends on it."""
+"""Makes confirmed commits survive a crash of the server, whatever the settings of the database or role are.
+The task's recorded progress depends on it."""
 _LOCK_WAIT_S = 60
 _answered = set[str]()
 """Labels of the databases that have answered this process."""

@@ -1,4 +1,4 @@
-"""Merges batches by tasks that read the changes from files, tables side by side."""
+"""Merges batches of several tables in one job: one task per table reads the changes from files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or
-    the error of a table whose changes were not applied. None: memory does not hold the changes, and they are
-    in no order."""
+    """Merges the batch of a table at a location. Returns the result, or the error of a table whose changes were
+    not applied. None: the changes do not fit into memory and are not in order."""
 
     database: Database
     task: str
     repairs: bool
     memory_bytes: int | None
 
-    def __call__(self, todo: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
-        one, at = todo
+    def __call__(self, batch_and_location: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
+        one, at = batch_and_location
         try:
             return self._merged(one.located(), at)
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
@@ -92,9 +91,9 @@ def merge(
 
 
 def ready(
-    session: Session, database: Database, progress: ProgressTable, relation: Relation, upto: int
+    session: Session, database: Database, progress: ProgressTable, relation: Relation, end: int
 ) -> ProgressRow:
-    """The progress of a batch's table.
+    """Returns the progress row of a batch's table.
 
     Raises:
         BaselineNeededError: the table does not exist.
@@ -103,7 +102,7 @@ def ready(
     row = progress.read(session, relation.table)
     if row is None:
         raise missing_baseline(relation.table)
-    if row.number < upto and not layout.same(row.layout, relation):
+    if row.number < end and not layout.same(row.layout, relation):
         raise ApplyError(
             "the batch has another layout than the target",
             where=f"{database.label}, {relation.table}",
@@ -114,6 +113,6 @@ def ready(
 
 @contextmanager
 def writing(database: Database, task: str, table: str) -> Iterator[Session]:
-    """A connection that has the table for itself; errors are explained."""
+    """Opens a connection that locks the table; errors are explained."""
     with explaining(table, f"{database.label}, {table}"), locked_session(database, task, table) as session:
         yield session

@@ -48,7 +48,7 @@ def refuse(
     refuse_columns(wanted.table, target, columns(None, others), want, rule_columns)
 
 
-def with_target_types(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
+def with_added_columns(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
     """Returns the layout `have` with those new columns of `want` that other sources have added already."""
     known = {c.attnum for c in have.columns}
     existing = columns(None, others)

@@ -1,11 +1,11 @@
 """The progress of each table of each task, in the database of the tables (`tailrace_progress`).
 
-A row changes in the transaction that changes its table, so that both always agree. It also has the table's layout,
-with which columns are matched when the layout changes.
+A row changes in the transaction that changes its table, so that both always agree. It also has the table's
+layout, with which columns are matched when the layout changes.
 
-The key log is not in the database. A batch's key log rows are written to files first, and the batch's transaction
-stores a note with the names of the files (`tailrace_notes`). So the rows belong to the key log only if the batch
-was applied. After a crash the files are committed from the notes.
+The key log is not in the database. A batch's key log rows are written to files first, and the batch's
+transaction stores a note with the names of the files (`tailrace_notes`). So the rows belong to the key log
+only if the batch was applied. After a crash the files are committed from the notes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _COLUMNS = """
     PRIMARY KEY (task, "table"),
     UNIQUE (target, part)
 """
-"""`upto`: the last change number that was applied. `repaired`: the number of the last repair. `part`: in a shared
-target, the constants that identify this source's rows, as JSON. `adopted`: the target was created manually; true in
-one row of a target is valid for all of its rows."""
+"""`upto`: the last change number that was applied. `repaired`: the number of the last repair. `part`: in a
+shared target, the constants that identify this source's rows, as JSON. `adopted`: the target was created
+manually; true in one row of a target is valid for all of its rows."""
 _NOTE_COLUMNS = """
     task text NOT NULL,
     "table" text NOT NULL,
@@ -111,7 +111,8 @@ class ProgressTable:
         return self._database.split(self._locations(table).target)
 
     def partition(self, table: str) -> Mapping[str, str]:
-        """Returns the constants that identify the table's rows in a shared target; empty if it is not shared."""
+        """Returns the constants that identify the table's rows in a shared target; empty if it is not
+        shared."""
         return self._locations(table).partition
 
     def partition_condition(self, table: str) -> str:
@@ -119,7 +120,8 @@ class ProgressTable:
         return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.partition(table).items()) or "true"
 
     def read(self, session: Session, table: str, *, lock: bool = False) -> ProgressRow | None:
-        """Returns the table's row; None if it has no row, or if its target does not exist or has another name."""
+        """Returns the table's row; None if it has no row, or if its target does not exist or has another
+        name."""
         target, number = literal(self.target(table)), "repaired" if self.repairs else "upto"
         query = (
             f"SELECT {number}, version, layout FROM {self._table} WHERE {self._of(table)}"
@@ -155,8 +157,8 @@ class ProgressTable:
         )
 
     def refuse_two(self, session: Session, table: str) -> None:
-        """Raises ApplyError if the table has another existing target under this task's name: another task may have
-        the same name, and its progress would be lost."""
+        """Raises ApplyError if the table has another existing target under this task's name: another task may
+        have the same name, and its progress would be lost."""
         wanted = self.target(table)
         condition = f"{self._of(table)} AND target <> {literal(wanted)}"
         query = f"SELECT target FROM {self._table} WHERE {condition} AND to_regclass(target) IS NOT NULL"
@@ -234,8 +236,8 @@ class ProgressTable:
         session.execute(f"UPDATE {self._table} SET adopted = true WHERE target = {target}".encode())
 
     def add_note(self, session: Session, table: str, number: int, note: str, done: int) -> None:
-        """Stores a table's note, and removes its notes up to the change number `done`. It replaces a note with the
-        same number, which belongs to an earlier task of the same name."""
+        """Stores a table's note, and removes its notes up to the change number `done`. It replaces a note
+        with the same number, which belongs to an earlier task of the same name."""
         session.execute(f"DELETE FROM {self._notes} WHERE {self._of(table)} AND upto <= {done}".encode())
         values = f"{literal(self._task)}, {literal(table)}, {number}, {literal(note)}"
         newer = 'ON CONFLICT (task, "table", upto) DO UPDATE SET note = EXCLUDED.note'
@@ -271,12 +273,13 @@ def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
 
 
 def lock_ddl(session: Session) -> None:
-    """Prevents that another tailrace transaction creates schemas or tables until this one ends, because IF NOT
-    EXISTS can fail in a race."""
+    """Prevents that another tailrace transaction creates schemas or tables until this one ends, because IF
+    NOT EXISTS can fail in a race."""
     session.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("set up"),))
 
 
 def make_schema(session: Session, name: str) -> None:
-    """Creates a schema if it does not exist. It checks first, because IF NOT EXISTS always needs the privilege."""
+    """Creates a schema if it does not exist. It checks first, because IF NOT EXISTS always needs the
+    privilege."""
     if not holds(session, "SELECT to_regnamespace(%s) IS NOT NULL", (quoted(name),)):
         session.execute(f"CREATE SCHEMA {quoted(name)}".encode())
