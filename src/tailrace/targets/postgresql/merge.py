@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges the batch of a table at a location. Returns the result, or the error of a table whose changes were
-    not applied. None: the changes do not fit into memory and are not in order."""
+    """Merges the batch of a table at a location. Returns the result, or the error of a table whose changes
+    were not applied. None: the changes do not fit into memory and are not in order."""
 
     database: Database
     task: str
     repairs: bool
     memory_bytes: int | None
 
-    def __call__(self, batch_and_location: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
-        one, at = batch_and_location
+    def __call__(self, batch_at: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
+        one, at = batch_at
         try:
             return self._merged(one.located(), at)
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
