@@ -27,7 +27,7 @@ def main(out: str) -> None:
     print("the life of item 1:")
     incoming.story(good, {"Id": 1}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="openedge example")
-    print("applied:", incoming.apply(target, {"PUB.Item": good})["PUB.Item"])
+    print("applied:", incoming.apply(target, {"PUB.Item": good}, out)["PUB.Item"])
     spark.read.format("delta").load(target.path("PUB.Item")).orderBy("Id").show()
 
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))

@@ -23,7 +23,7 @@ def main(out: str) -> None:
     read = convert.read(spark, source)
     print("notes:", *read.notes)
     target = DeltaTarget(spark, f"{out}/lake", app_id="qlik example")
-    print("applied:", incoming.apply(target, read.changes)["shop.item"])
+    print("applied:", incoming.apply(target, read.changes, out)["shop.item"])
     spark.read.format("delta").load(target.path("shop.item")).orderBy("id").show()
 
     print("the life of item 1:")

@@ -27,7 +27,7 @@ def main(out: str) -> None:
     print("the life of item 10:")
     incoming.story(good, {"ID": 10}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="soliddb example")
-    print("applied:", incoming.apply(target, {"SHOP.ITEM": good})["SHOP.ITEM"])
+    print("applied:", incoming.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
     spark.read.format("delta").load(target.path("SHOP.ITEM")).orderBy("ID").show()
 
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))

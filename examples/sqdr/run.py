@@ -28,7 +28,7 @@ def main(out: str) -> None:
     print("the life of item 1:")
     incoming.story(good, {"ID": 1}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="sqdr example")
-    print("applied:", incoming.apply(target, {"SHOP.ITEM": good})["SHOP.ITEM"])
+    print("applied:", incoming.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
     spark.read.format("delta").load(target.path("SHOP.ITEM")).orderBy("ID").show()
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))
     print("handed on to Qlik:", report.written, "lost:", report.tables["SHOP.ITEM"].lost)

@@ -368,7 +368,7 @@ def test_a_target_that_goes_while_a_pipeline_runs_is_not_made_again(
     Capture(shop.task, once=True).run()
     pipeline.drain()
     state, why = shop.state("s.a")
-    assert state == "suspended" and "its target lacks the baseline" in str(why)
+    assert state == "suspended" and "the target has no baseline of the table" in str(why)
     (found,) = gone_findings(shop.task, ["s.a"])
     assert found.where == "s.a"
     commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="", who="me")

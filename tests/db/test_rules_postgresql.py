@@ -28,7 +28,7 @@ from tailrace.targets.postgresql.merge import MergeTask
 from tailrace.targets.postgresql.single_changes import SingleChanges
 from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.testing.images import Image, change_rows, change_table
-from tailrace.testing.mapped_targets import EU, US, places
+from tailrace.testing.mapped_targets import EU, US, locations
 
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
@@ -199,7 +199,7 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 @pytest.mark.slow
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
-    target = PostgresTarget(spark, database, task="t", locations=places)
+    target = PostgresTarget(spark, database, task="t", locations=locations)
     under = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
     rules = VendorApplier(under, str(tmp_path))
 

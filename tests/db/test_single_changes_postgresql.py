@@ -118,7 +118,7 @@ def test_the_key_log_has_the_servers_message(tmp_path: Path, database: str, db: 
     assert said == {
         1: None,
         2: 'data_error: new row for relation "t" violates check constraint "good"',
-        3: "delete_missing: the row to be deleted is not there",
+        3: "delete_missing: the row to be deleted does not exist",
         4: None,
     }
     assert [r[1] for r in table.rows()] == ["x", "y"]

@@ -26,7 +26,7 @@ from tailrace.targets.merge_rows import merge_rows
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.testing.images import ID, RELATION, V, image, merge_images, move
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.targets import TargetConformance
 from tests.spark.literal_tables import table
 
@@ -81,7 +81,7 @@ class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, database: str) -> Target:
         self.database = database
-        return PostgresTarget(spark, database, task="test", locations=places)
+        return PostgresTarget(spark, database, task="test", locations=locations)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, PostgresTarget)

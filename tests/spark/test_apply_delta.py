@@ -20,7 +20,7 @@ from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.target_case import TargetCase
 from tailrace.testing.target_plans import KeylessConformance, PlanConformance
 from tailrace.testing.targets import TargetConformance
@@ -56,7 +56,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same for a target that two sources share."""
     folder = tmp_path_factory.mktemp("shared")
     kit = TestMapped()
-    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", locations=places))
+    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", locations=locations))
     return folder
 
 
@@ -152,7 +152,7 @@ class TestTaskLocal(_Delta, TargetConformance):
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", locations=places)
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", locations=locations)
 
     @pytest.fixture
     def filled(self, target: Target, shared: Path, tmp_path: Path) -> Target:

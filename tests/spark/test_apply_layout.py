@@ -242,7 +242,9 @@ def test_a_column_that_somebody_added_is_not_replaced_by_one_of_the_source(
     DeltaTable(target.path("s.t")).alter.add_columns([Field("a", PrimitiveType("integer"))])
     DeltaTable(target.path("s.t")).update(new_values={"a": 7})
     for dry_run in (True, False):
-        with pytest.raises(ApplyError, match="already has a column 'a' with values that another process wrote"):
+        with pytest.raises(
+            ApplyError, match="already has a column 'a' with values that another process wrote"
+        ):
             target.alter("s.t", start, relation(ID, A), dry_run=dry_run)
     assert held(spark, target, "id", "a") == [(1, 7)]
 

@@ -86,8 +86,8 @@ def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path:
     missing = "_missing: the row to be "
     assert [(r["change_row_counter"], r["action_taken"], r["result_row_count"], r["result_error"]) for r in log] == [
         (1, "I", 1, None), (2, "I", 1, None), (3, "I", 1, None), (4, "M", 1, None), (5, "D", 1, None),
-        (6, "D", 1, None), (7, "D", 0, f"delete{missing}deleted is not there"),
-        (8, "M", 0, f"update{missing}updated is not there"),
+        (6, "D", 1, None), (7, "D", 0, f"delete{missing}deleted does not exist"),
+        (8, "M", 0, f"update{missing}updated does not exist"),
     ]  # fmt: skip
     assert [(log[n]["before_key"], log[n]["after_key"]) for n in (3, 4)] == [
         ('id="1" word="a"', 'id="1" word="b"'), ('id="2" word=&xsi:nil="true"', None),

@@ -282,7 +282,7 @@ def test_a_file_that_is_delivered_again_is_read_once(
     put(tmp_path, "20261102-081500501", FIRST, LATE)
     put(tmp_path, "20261102-081500502", LAST)
     done = apply(spark, tmp_path)
-    said = "dbo.g: 2 rows came again, equal in every column; each is read once"
+    said = "dbo.g: 2 duplicate rows, equal in every column; each is read once"
     assert (done["bad"], done["rejects"], said in done["notes"]) == (0, None, True)
     assert rows(tmp_path) == ["1", "2", "3"]
 

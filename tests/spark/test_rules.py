@@ -188,13 +188,13 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
     changes = [*good, change(5, "U", "b", b="y"), change(6, "I", "d")]
     seq = sequence.make(2026010100000000, 5)
     if policy == "stop":
-        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+        with pytest.raises(ApplyError, match="the row to be updated does not exist") as caught:
             place.apply(changes)
         assert seq in str(caught.value)
     else:
         assert (
             place.apply(changes).suspended
-            == f"update_missing at change_seq {seq}: the row to be updated is not there"
+            == f"update_missing at change_seq {seq}: the row to be updated does not exist"
         )
         assert place.apply(changes).suspended is not None  # and takes nothing more
     place.expect(good)
@@ -271,7 +271,7 @@ def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:
     assert (first["run_id"], first["group_id"], first["subscription_id"]) == ("1", "t", NAME)
     assert (first["resync_state"], first["change_row_counter"]) == (2026010100000000, 1)
     assert [r["flagged_count"] for r in found["all"]] == [0, 0, 1, 1]
-    assert found["errors"][0]["result_error"] == "delete_missing: the row to be deleted is not there"
+    assert found["errors"][0]["result_error"] == "delete_missing: the row to be deleted does not exist"
 
 
 def test_preview_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_a_crash_between_any_two_writes_is_made_good(
         f"{what}, change_seq {sequence.make(TIME, n + 10 * (p + 1))}"
         for p in range(len(points))
         for n, what in (
-            (1, "delete_missing: the row to be deleted is not there"),
-            (3, "insert_exists: the row to be inserted, or the new key of an update, is there already"),
+            (1, "delete_missing: the row to be deleted does not exist"),
+            (3, "insert_exists: the row to be inserted, or the new key of an update, already exists"),
         )
     )
 
@@ -134,7 +134,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
         {"s.t": [lost[1], change(7, "I", "b"), lost[2], change(11, "I", "c")], "s.u": [change(12, "I", "v")]}
     )
     done = task.catch_up()
-    why = f"delete_missing at change_seq {sequence.make(TIME, 9)}: the row to be deleted is not there"
+    why = f"delete_missing at change_seq {sequence.make(TIME, 9)}: the row to be deleted does not exist"
     assert {one.table: one.suspended for one in done} == {
         "s.t": why,
         "s.u": "",
@@ -314,7 +314,7 @@ def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
         {"s.t": [change(1, "I", "a"), change(3, "U", "x"), change(5, "I", "b")], "s.u": [change(2, "I", "u")]}
     )
     for _ in range(2):
-        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+        with pytest.raises(ApplyError, match="the row to be updated does not exist") as caught:
             task.catch_up()
         assert sequence.make(TIME, 3) in str(caught.value)
     assert [r[1] for r in task.rows("s.t")] == ["a"] and [r[1] for r in task.rows("s.u")] == ["u"]

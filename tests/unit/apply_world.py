@@ -19,7 +19,6 @@ from tailrace.apply import table_progress
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.rejects import Constraints
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -29,6 +28,7 @@ from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.baselines import Baseline
 from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.targets.base import Constraints
 from tailrace.targets.capabilities import Capabilities
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult

@@ -23,7 +23,9 @@ WRITES: dict[str, Callable[[MagicMock, str], Any]] = {
     "overwrite": lambda it, path: spark_io.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
     "add": lambda it, path: spark_io.write(it, path, 0, "append"),
     "deletion vectors": lambda it, path: spark_io.enable_vectors(it, path, 0),
-    "merge": lambda it, path: spark_io.merge(it, FoldedChanges(it, ()), path, 0, RELATION, "x", 1, pruned=False),
+    "merge": lambda it, path: spark_io.merge(
+        it, FoldedChanges(it, ()), path, 0, RELATION, "x", 1, pruned=False
+    ),
     "maintenance": lambda it, path: layout.maintain_distributed(it, path, 2, 60),
     "columns": lambda it, path: lake.add_columns(path, [pa.field("more", pa.int32())]),
 }

@@ -300,7 +300,7 @@ def ago(**span: float) -> str:
         ),
         ({"capture": {"running": True, "lag_seconds": 400.0}}, ["capture is 6 min behind the source"]),
         ({"capture": {"running": True, "at": ago(minutes=4)}}, []),
-        ({"capture": {"running": True, "at": ago(minutes=6)}}, ["capture has said nothing for 6 min"]),
+        ({"capture": {"running": True, "at": ago(minutes=6)}}, ["capture has reported nothing for 6 min"]),
         ({"pipeline": {"running": True, "at": ago(minutes=6)}}, []),  # its tables tell
         ({"seconds_unstored": 301.0}, ["captured changes have waited 5 min for the store"]),
     ],

@@ -127,7 +127,8 @@ class Applier:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block nothing is applied and no command is followed, so the caller may write to targets."""
+        """Within the block nothing is applied, and no command is followed; the caller may write to
+        targets."""
         with self._lock:
             try:
                 yield

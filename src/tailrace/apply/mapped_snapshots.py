@@ -145,8 +145,8 @@ class MappedSnapshotLoader:
 
     def refresh(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
         """Takes in new baselines, but not of tables whose target is moving, nor superseded ones; suspends
-        tables whose mapping has changed. What cannot be loaded is left to the scheduler, and tried again when it
-        lets the table in.
+        tables whose mapping has changed. What cannot be loaded is reported to the scheduler, and tried
+        again when the table is due.
 
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.

@@ -110,7 +110,7 @@ class Merger:
             if changes is None:
                 yield None
                 return
-            changes, counts = route.through(changes, batch.counts)
+            changes, _ = route.through(changes, batch.counts)
             mapped = self._mapped(batch, route)
             if (rules := self._rules_of(mapped)) is not None:
                 changes = rules.judged(changes, route.relation)

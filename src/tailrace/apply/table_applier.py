@@ -49,8 +49,7 @@ class TableApplier:
     def apply(
         self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]
     ) -> TailraceError | None:
-        """Applies the changes of a table up to the end of the store batch `last`. Returns the error that ended
-        it, or None.
+        """Applies the changes of a table up to the end of the store batch `last`. Returns the error, or None.
 
         Args:
             table: the table.

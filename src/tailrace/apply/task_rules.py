@@ -155,8 +155,8 @@ class TaskRules:
             return
         if (known := max(logged, order_key(baseline))) < progress:
             what = (
-                f"its target has the changes {known + 1} to {progress}, the key log has not, and is off: they "
-                "are never logged"
+                f"its target has the changes {known + 1} to {progress}, which the key log has not; it is "
+                "off, so they are never logged"
             )
             self._warned("key log", table, what)
         self.passed(table, progress)
@@ -175,8 +175,8 @@ class TaskRules:
         self._suspends.clear()
 
     def flush(self) -> None:
-        """Makes visible what was logged, then suspends the tables whose batches ended at a change. The key log
-        of a suspended table is complete."""
+        """Makes logged rows visible, then suspends the tables whose batches ended at a change. The key log of
+        a suspended table is complete."""
         self._log.flush()
         while self._suspends:
             self._suspends.pop(0)()

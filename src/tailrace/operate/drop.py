@@ -1,5 +1,8 @@
-"""`tailrace drop`: ends a task for good. Removes what the source keeps for it, then its folders; targets
-only if requested. Each step can be repeated: after an interruption call it again."""
+"""`tailrace drop`: removes a task.
+
+It removes the objects that the source keeps for the task, then its folders, and its targets only if
+requested. Each step can be repeated: after an interruption, run the command again.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,19 @@ from ..state.baselines import baseline_numbers
 from ..state.lifecycle import TableStates
 
 _GONE = ".dropped"
-"""What is added to the name of a folder before it is removed."""
+"""Suffix of a folder that is being removed."""
 
 
 @dataclass(frozen=True)
 class DroppedTask:
-    """What goes, or went.
+    """The parts of a task that are (or would be) removed.
 
     Attributes:
-        source: what the source keeps for the task; what is not the task's own stays.
-        asked: whether the source was asked at all.
-        targets: tables whose targets go; empty when they stay.
-        folders: folder -> its bytes.
-        stays: what stays, in words.
+        source: objects that the source keeps for the task; those of others stay.
+        asked: whether the source was queried.
+        targets: tables whose targets are removed; empty if the targets stay.
+        folders: bytes by folder.
+        stays: descriptions of what stays.
     """
 
     source: list[SourceObject]
@@ -49,27 +52,27 @@ class DroppedTask:
 
     @property
     def goes(self) -> bool:
-        """Whether anything goes."""
+        """Whether anything is removed."""
         return bool(self.folders or self.targets or any(one.ours for one in self.source))
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it for `--json`."""
         return asdict(self)
 
 
 def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: bool = True) -> DroppedTask:
-    """Ends a task that does not run.
+    """Removes a task that does not run.
 
     Args:
         task: the task.
-        dry_run: only say what would go.
-        targets: the targets go, too.
-        source: without it the source is left alone: it is gone for good, say.
+        dry_run: removes nothing, and returns the same result.
+        targets: also removes the targets.
+        source: whether to remove objects at the source; False if the source no longer exists.
 
     Raises:
         ConfigError: the task runs.
-        SourceError: the source cannot be asked, or refuses.
-        ApplyError: a target is a table of the source, or the target cannot be asked.
+        SourceError: the source is unreachable, or refuses.
+        ApplyError: a target is a table of the source, or the target is unreachable.
     """
     live.refuse(task.run_path, "capture")
     live.refuse(task.run_path, "pipeline")
@@ -94,7 +97,7 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
 
 
 def _remove(folders: Sequence[str]) -> None:
-    """Removes folders, each at once for whoever reads them: a call that is killed can be repeated."""
+    """Removes folders, each at once for its readers. A call that was killed can be repeated."""
     for left in (f for f in folders if f.endswith(_GONE)):
         shutil.rmtree(left)
     mine = [f for f in folders if not f.endswith(_GONE)]
@@ -123,8 +126,11 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
 
 
 def _begun(task: Task, *, targets: bool) -> set[str]:
-    """Tables with a target that this task has written to: it has no baseline if its window is open, if it was
-    about to be recorded, or if the task reads none."""
+    """Returns the tables with a target that this task has written to.
+
+    Such a table has no baseline if its window is open, if the baseline was about to be recorded, or if the
+    task reads no baselines.
+    """
     known = {*baseline_numbers(task.control_path("baselines"))}
     known |= log.history(task.relations_path).keys()
     try:
@@ -136,20 +142,21 @@ def _begun(task: Task, *, targets: bool) -> set[str]:
 
 
 def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
-    """Targets that stay, in words."""
+    """Returns descriptions of the targets that stay."""
     if mine:
         known = (
             f"{len(mine)} targets in {_target_path(task)}; only `--targets`, now, removes them with the task"
         )
         return [] if targets else [known]
     if targets and (task.target.database or Path(task.target.path).is_dir()):
-        why = "the task has no state that tells which they are"
+        why = "the task has no state that identifies them"
         return [f"targets in {_target_path(task)}, if the task has left any: {why}; remove them there"]
     return []
 
 
 def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: TableStates) -> list[str]:
-    """What stays next to the targets that go, in words; `removed`: tables that have left their targets."""
+    """Returns descriptions of what stays beside removed targets; `removed` are tables that were removed
+    before."""
     stays = [f"the target of {table}, which was removed from the task" for table in removed]
     if task.target.database:
         from ..targets.postgresql.connection import Database
@@ -167,7 +174,7 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
 
 
 def _in(path: Path, known: Sequence[Path]) -> bool:
-    """Whether a path is one of those known, or has one of them in it."""
+    """Returns whether a path is one of those known, or contains one of them."""
     return any(one.is_relative_to(path) for one in known)
 
 

@@ -1,5 +1,7 @@
-"""Queries to a key log: flagged rows, the story of one key, latencies, errors. No JVM; filters are pushed
-down to the files; memory does not grow with the key log."""
+"""Queries to a key log: flagged rows, all changes of one key, latencies, errors.
+
+They need no JVM. Filters are pushed down to the files, and memory does not grow with the key log.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,16 @@ _TIMES = ("subscription_id", "keylog_ts", "change_row_timestamp", "change_row_na
 
 
 def where(tables: Sequence[str] = (), since: str | None = None, key: Sequence[str] = ()) -> Filter:
-    """The filter for a query's options, all of which must hold; None: every row.
+    """Returns the filter for the options of a query, all of which must hold; None selects every row.
 
     Args:
         tables: subscriptions, `*` and `?` as in file names; all if empty.
-        since: a time (ISO 8601, UTC when it says nothing else), or a duration before now.
-        key: `NAME=VALUE` of the row key's columns, values as the key log writes them; octets also as
-            PostgreSQL does (`\\xff01`).
+        since: a time (ISO 8601, UTC by default), or a duration before now.
+        key: `NAME=VALUE` of the columns of the row key, with values as the key log writes them. Binary
+            values may also have PostgreSQL's form (`\\xff01`).
 
     Raises:
-        ConfigError: a time or a key that is none.
+        ConfigError: a time or a key is invalid.
     """
     parts = []
     if tables:
@@ -55,7 +57,7 @@ def where(tables: Sequence[str] = (), since: str | None = None, key: Sequence[st
 
 
 def _is_of(table: str) -> ds.Expression:
-    """Whether a row's subscription is one, or matches a pattern."""
+    """Returns a filter for the rows of a table, or of the tables that match a pattern."""
     mine = pc.field("subscription_id")
     if not is_pattern(table):
         return mine == table
@@ -63,12 +65,12 @@ def _is_of(table: str) -> ds.Expression:
 
 
 def _pattern(table: str) -> str:
-    """A file name pattern as a regular expression of RE2."""
+    """Returns a file name pattern as a regular expression of RE2."""
     return re.sub(r"^\(\?s:(.*)\)\\[zZ]$", r"\1", translate(table))
 
 
 def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
-    """A time, given as a time or as a duration before now.
+    """Parses a time, or a duration before now.
 
     >>> noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.timezone.utc)
     >>> print(moment("90m", noon), moment("2026-03-01T09:00", noon))
@@ -88,8 +90,11 @@ def moment(text: str, now: dt.datetime | None = None) -> dt.datetime:
 
 
 def _has(key: Sequence[str]) -> ds.Expression:
-    """Whether a row has a key: all of its columns in one text, be it `before_key`, `after_key` or the image.
-    Those of an old and a new key are no key together."""
+    """Returns a filter for the rows with a key.
+
+    One text, `before_key`, `after_key` or the image, has to contain all columns of the key. Columns of the
+    old and of the new key do not count together.
+    """
     found = [_item_pattern(pair) for pair in key]
     texts = (pc.field(c) for c in ("before_key", "after_key", "after_image"))
     in_one = (reduce(and_, (pc.match_substring_regex(text, item) for item in found)) for text in texts)
@@ -97,7 +102,7 @@ def _has(key: Sequence[str]) -> ds.Expression:
 
 
 def _item_pattern(pair: str) -> str:
-    """A key's column and its value (`NAME=VALUE`) as a regular expression of RE2."""
+    """Returns a regular expression of RE2 for a column of a key and its value (`NAME=VALUE`)."""
     name, sign, value = pair.partition("=")
     if not sign or not name.strip():
         raise ConfigError(f"the key {pair!r} has no value", hint="write NAME=VALUE, e.g. --key id=7")
@@ -106,14 +111,14 @@ def _item_pattern(pair: str) -> str:
 
 
 def _items(name: str, value: str) -> Iterator[str]:
-    """What a column's item looks like, as patterns: that of a text, and that of octets if it may be some."""
+    """Yields patterns for a column and its value: as text, and as binary value if it may be one."""
     yield re.escape(item_text(name, value))
     if (found := parse_binary(value)) is not None:
         yield f'{re.escape(escape_name(name))}="{HEX}(?i:{found.hex()})"'
 
 
 def item_text(name: str, value: str) -> str:
-    """A column and its value as written in a key log.
+    """Returns a column and its value as written in a key log.
 
     >>> item_text("id", "7"), item_text("word", 'a"b' + chr(10))
     ('id="7"', 'word="a&quot;b&#x000A"')
@@ -125,8 +130,11 @@ def item_text(name: str, value: str) -> str:
 
 
 def overview(keylog: str, *, promised: bool = False) -> list[Row]:
-    """The state of each subscription: rules and state, runs, their changes, flagged rows since its
-    baseline. `promised`: as in `keylog_rows.has_keylog`."""
+    """Returns the state of each table: rules, state, runs, their changes, and flagged rows since its
+    baseline.
+
+    `promised` is as in `keylog_rows.has_keylog`.
+    """
     keylog_rows.has_keylog(keylog, promised=promised)
     found = []
     runs = control_tables.rows(keylog, STATISTIC)
@@ -145,7 +153,7 @@ def overview(keylog: str, *, promised: bool = False) -> list[Row]:
 
 
 def runs(keylog: str, limit: int, tables: Sequence[str] = (), *, promised: bool = False) -> list[Row]:
-    """The newest runs, oldest first: rows of `statistic`. `promised`: as in `keylog_rows.has_keylog`."""
+    """Returns the newest runs, oldest first: rows of `statistic`; `promised` as in `overview`."""
     keylog_rows.has_keylog(keylog, promised=promised)
     have = control_tables.rows(keylog, STATISTIC)
     mine = [r for r in have if not tables or fits(r["subscription_id"], *tables)]
@@ -155,9 +163,9 @@ def runs(keylog: str, limit: int, tables: Sequence[str] = (), *, promised: bool 
 
 
 def errors(keylog: str, which: Filter = None) -> list[Row]:
-    """Errors by table and kind: count, first and last time, and the `keylog_sort` of the last.
+    """Returns errors by table and kind: count, first and last time, and the `keylog_sort` of the last one.
 
-    The kind is what stands before the first colon.
+    The kind is the text before the first colon.
     """
     wanted = pc.field("result_error").is_valid()
     wanted = wanted if which is None else wanted & which
@@ -183,9 +191,11 @@ def errors(keylog: str, which: Filter = None) -> list[Row]:
 
 
 def latency(keylog: str, which: Filter = None) -> list[Row]:
-    """How long changes take from the source's commit to their row in the key log, by table, in milliseconds:
-    `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: the number of changes that
-    seem to be logged before they were made, because the two clocks differ."""
+    """Returns the time from the source's commit to the row in the key log, by table, in milliseconds.
+
+    Each table has `changes`, `p50`, `p90`, `p99` (within 1 %), `mean`, `max`, and `negative`: the number of
+    changes that seem to be logged before they were made, because the two clocks differ.
+    """
     found: dict[str, Latencies] = {}
     for batch in keylog_rows.batches(keylog_rows.open_keylog(keylog), _TIMES, which):
         took = latency_us(batch)
@@ -203,9 +213,9 @@ def latency(keylog: str, which: Filter = None) -> list[Row]:
 
 
 def flagged(which: Filter) -> Filter:
-    """A filter that also requires a row to be flagged."""
-    odd: Filter = keylog_rows.flagged()
-    return odd if which is None else odd & which
+    """Returns a filter that also requires a row to be flagged."""
+    only_flagged: Filter = keylog_rows.flagged()
+    return only_flagged if which is None else only_flagged & which
 
 
 STEP = 0.01
@@ -213,7 +223,9 @@ STEP = 0.01
 
 
 class Latencies:
-    """Latencies in microseconds; `many`, `total`, `most` and the number of `negative` ones are exact.
+    """Percentiles of any number of latencies (microseconds) in little memory: they are counted in buckets.
+
+    `many`, `total`, `most` and the number of `negative` ones are exact.
 
     >>> some = Latencies()
     >>> some.add(np.array([1000.0, 2000.0, 3000.0]))
@@ -235,7 +247,7 @@ class Latencies:
             self._steps[int(step)] = self._steps.get(int(step), 0) + int(many)
 
     def at(self, share: float) -> float:
-        """The latency, in milliseconds, that this share of all latencies does not exceed."""
+        """Returns the latency, in milliseconds, that this share of all latencies does not exceed."""
         wanted, seen, step = share * self.many, 0, 0
         for step in sorted(self._steps):
             seen += self._steps[step]
@@ -244,23 +256,25 @@ class Latencies:
         return float(min((1 + STEP) ** (step + 0.5), max(self.most, 1.0))) / 1000
 
 
-_LOOKED_AT = 1000
+_SAMPLE = 1000
+"""The number of newest rows whose keys and images are searched for column names."""
 _SHOWN = 10
 _TEXTS = ("before_key", "after_key", "after_image")
 
 
 def check_names(keylog: str, tables: Sequence[str], key: Sequence[str] = ()) -> None:
-    """Raises an error if nothing was found because of a name or the form of a value; called only then, since
-    it may read a whole column.
+    """Raises an error if a query found nothing because of a name or the form of a value.
+
+    It may read a whole column, so it is called only after such a query.
 
     Raises:
-        ConfigError: no table matches one of `tables`; their rows have no column that `key` (`NAME=VALUE`)
-            names; or the column's values are octets, and the given one is not written as such.
+        ConfigError: no table matches one of `tables`; the rows have no column that `key` (`NAME=VALUE`)
+            names; or the values of the column are binary, and the given one has another form.
     """
-    there = _tables(keylog)
-    for table in tables if there else ():
-        if not fitting(there, table):
-            hint = meant(table, there) or f"it has {_some(there)}"
+    known = _tables(keylog)
+    for table in tables if known else ():
+        if not fitting(known, table):
+            hint = meant(table, known) or f"it has {_some(known)}"
             raise ConfigError(f"the key log has no table {table}", where=keylog, hint=hint)
     texts = _texts(keylog, tables) if key else []
     names = {name for text in texts for name in names_in(text)}
@@ -284,20 +298,20 @@ def _tables(keylog: str) -> list[str]:
 
 
 def _texts(keylog: str, tables: Sequence[str]) -> list[str]:
-    """The keys and images of the newest rows."""
-    newest = keylog_rows.newest(keylog, _LOOKED_AT, where(tables))
+    """Returns the keys and images of the newest rows."""
+    newest = keylog_rows.newest(keylog, _SAMPLE, where(tables))
     return [row[text] for row in newest for text in _TEXTS if row[text]]
 
 
 def _has_octets(texts: Sequence[str], column: str) -> bool:
-    """Whether a column's values look like octets, all of them."""
+    """Returns whether all values of a column have the form of binary values."""
     item = re.compile(f'(?:^|[ >]){re.escape(column)}="([^"]*)"')
     found = {value for text in texts for value in item.findall(text)}
     return bool(found) and all(v.startswith(HEX) and parse_binary(v) is not None for v in found)
 
 
 def names_in(text: str) -> list[str]:
-    """The column names in a key or an image as written in a key log.
+    """Returns the column names in a key or an image as written in a key log.
 
     >>> names_in('<Dest>"s"."t"</Dest><row>id="7" note="a b=c" tag=&xsi:nil="true"</row>')
     ['id', 'note', 'tag']

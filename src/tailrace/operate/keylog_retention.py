@@ -1,9 +1,8 @@
-"""Retention of a key log: by runs, not by age. A run's rows are removed together with its row in `statistic`
-(spec/sqdr.md §7).
+"""Retention of a key log: by runs, not by age.
 
-What stays, whatever is asked for: runs that are at work, the newest run of every table, and every run with a
-row that a registered consumer has not acknowledged. A consumer says how far it has read by `keylog_sort`
-(`operate.consumers`).
+The rows of a run are removed together with its row in `statistic` (spec/sqdr.md §7). These runs are never
+removed: those that are running, the newest one of each table, and those with a row that a registered consumer
+has not acknowledged. Consumers acknowledge a `keylog_sort` (`operate.consumers`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _AT_ONCE, _TRIES = 500, 20
 
 @dataclass(frozen=True)
 class Pruned:
-    """Runs that are (or would be) removed, with their rows; and runs that are kept for a consumer, with its
-    name."""
+    """Runs that are (or would be) removed, with the number of their rows; `held` has the runs that are kept
+    for a consumer, with its name."""
 
     runs: list[str]
     rows: int
@@ -43,12 +42,12 @@ class Pruned:
 
 
 def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
-    """Removes all but the newest `keep` past runs of each table.
+    """Removes old runs; the newest `keep` runs of each table that have ended stay.
 
-    A crash in between leaves runs in `statistic` that have no rows any more; the next call takes them away.
+    After a crash, `statistic` may have runs without rows. The next call removes them.
 
     Raises:
-        ConfigError: the consumers are written to by others all the time.
+        ConfigError: other processes change the consumers all the time.
     """
     readers = of_keylog(keylog)
     for _ in range(_TRIES):
@@ -71,7 +70,8 @@ def prune(keylog: str, keep: int, *, dry_run: bool = False) -> Pruned:
 
 
 def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: Mapping[str, int | None]) -> Pruned:
-    """Selects the runs to remove (rows of `statistic`); `needed`: what each consumer has acknowledged.
+    """Selects the runs to remove (rows of `statistic`); `needed` has the number that each consumer
+    acknowledged.
 
     >>> at = [dict(run_id=r, subscription_id="s.t", state="ended", start_ts=r, last_sort=int(r) * 10,
     ...            change_count=10) for r in "1234"]
@@ -97,13 +97,12 @@ def chosen(runs: Sequence[dict[str, Any]], keep: int, needed: Mapping[str, int |
 
 
 def of_keylog(keylog: str) -> Consumers:
-    """The consumers of a key log."""
+    """Returns the consumers of a key log."""
     return Consumers(control_tables.path(keylog, CONSUMERS))
 
 
 def add_consumer(keylog: str, name: str, *, promised: bool = False) -> None:
-    """Registers a consumer: it needs every row that exists now, and later ones. `promised`: as in
-    `keylog_rows.has_keylog`.
+    """Registers a consumer, which needs all rows that exist now; `promised` as in `keylog_rows.has_keylog`.
 
     Raises:
         ConfigError: it is registered already, or there is no key log.
@@ -113,10 +112,10 @@ def add_consumer(keylog: str, name: str, *, promised: bool = False) -> None:
 
 
 def acknowledge(keylog: str, name: str, sort: int, *, promised: bool = False) -> None:
-    """Records that a consumer needs nothing up to a `keylog_sort`; `promised` as in `keylog_rows.has_keylog`.
+    """Records that a consumer no longer needs rows up to a `keylog_sort`; `promised` as in `add_consumer`.
 
     Raises:
-        ConfigError: it is not registered, has acknowledged more already, or the key log is not that far.
+        ConfigError: it is not registered, has acknowledged more already, or the key log ends before.
     """
     readers = of_keylog(keylog)
     reached = max(keylog_rows.greatest_sort(keylog, promised=promised), readers.promised, key=order_key)
@@ -130,7 +129,7 @@ def acknowledge(keylog: str, name: str, sort: int, *, promised: bool = False) ->
 
 
 def _delete(keylog: str, runs: Sequence[str]) -> None:
-    """The table may be written at the same time."""
+    """Deletes the rows of runs; other processes may write to the table at the same time."""
     if not lake.exists(keylog):
         return
     where = f"run_id IN ({', '.join(map(_text, runs))})"

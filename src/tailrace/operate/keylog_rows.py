@@ -1,5 +1,7 @@
-"""The rows of a key log, read without a JVM: filters are pushed down to the files, memory stays at a few
-batches."""
+"""The rows of a key log, and their counts.
+
+They are read without a JVM. Filters are pushed down to the files, and memory holds a few batches.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from ..wire.keylog_values import IGNORED
 BATCH = 16 * 1024
 _TRIED = ("I", "U", "M", "D")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-"""What a file without statistics may contain."""
+"""The range of `keylog_sort` that a file without statistics may contain."""
 
 
 def open_keylog(keylog: str) -> DeltaTable:
-    """The key log's newest version.
+    """Opens the newest version of a key log.
 
     Raises:
-        ConfigError: there is none, or it is another table.
+        ConfigError: there is no key log, or it is another table.
     """
     if not lake.exists(keylog):
         raise ConfigError(
@@ -51,10 +53,13 @@ def open_keylog(keylog: str) -> DeltaTable:
 
 
 def has_keylog(keylog: str, *, promised: bool = False) -> bool:
-    """Whether there is a key log; `promised`: a task writes it, from the first change on that it applies.
+    """Returns whether there is a key log.
+
+    Args:
+        promised: whether a task creates it with the first change that it applies.
 
     Raises:
-        ConfigError: there is none, and none will be; or it is another table.
+        ConfigError: there is no key log, and it is not promised; or it is another table.
     """
     if promised and not lake.exists(keylog):
         return False
@@ -63,18 +68,18 @@ def has_keylog(keylog: str, *, promised: bool = False) -> bool:
 
 
 def flagged() -> ds.Expression:
-    """Rows that did not end as expected: a row count other than one, or an error.
+    """Returns a filter for changes with an unexpected outcome: a row count other than one, or an error.
 
-    What was skipped by a rule (`0x00`) is as it should be, and a truncate tells no number.
+    Changes that a rule skipped (`0x00`) do not count, nor do truncates, which have no row count.
     """
-    odd = pc.field("action_taken").isin(_TRIED) & (pc.field("result_row_count") != 1)
-    return pc.field("result_error").is_valid() | odd
+    other_count = pc.field("action_taken").isin(_TRIED) & (pc.field("result_row_count") != 1)
+    return pc.field("result_error").is_valid() | other_count
 
 
 def batches(
     table: DeltaTable, columns: Sequence[str], where: ds.Expression | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that match a filter, in no order, a few thousand at a time."""
+    """Yields the rows that match a filter in batches of a few thousand, in no order."""
     yield from lake.dataset(table).to_batches(
         columns=list(columns), filter=where, batch_size=BATCH, batch_readahead=2, fragment_readahead=1
     )
@@ -90,10 +95,10 @@ class _File:
 def newest(
     keylog: str, limit: int, where: ds.Expression | None = None, *, upto: int | None = None
 ) -> list[dict[str, Any]]:
-    """The newest rows that match a filter, at most `limit` of them, oldest first.
+    """Returns the newest rows that match a filter, at most `limit`, oldest first.
 
-    Files are read from the newest on, and no more of them than it takes. `upto`: only rows whose
-    `keylog_sort` is not greater.
+    Files are read from the newest on until there are enough rows. With `upto`, rows with a greater
+    `keylog_sort` are left out.
     """
     files = sorted(_files(open_keylog(keylog)), key=lambda f: f.high, reverse=True)
     if upto is not None:
@@ -123,7 +128,7 @@ def newest(
 
 
 def _above(where: ds.Expression | None, held: list[Any], limit: int) -> ds.Expression | None:
-    """The filter, and that a row is newer than the oldest of those that are kept."""
+    """Returns the filter, limited to rows that are newer than the oldest one found so far."""
     if len(held) < limit or not held:
         return where
     newer = pc.field("keylog_sort") >= held[0][0]
@@ -151,8 +156,10 @@ def _files(table: DeltaTable) -> list[_File]:
 
 
 def greatest_sort(keylog: str, *, promised: bool = False) -> int | None:
-    """The greatest `keylog_sort`, from the files' statistics; None if there are no rows. `promised`: as in
-    `there`."""
+    """Returns the greatest `keylog_sort`, from the statistics of the files; None if there are no rows.
+
+    `promised` is as in `has_keylog`.
+    """
     if not has_keylog(keylog, promised=promised):
         return None
     known = [f.high for f in _files(open_keylog(keylog)) if f.high != _MOST]
@@ -160,16 +167,18 @@ def greatest_sort(keylog: str, *, promised: bool = False) -> int | None:
 
 
 def printable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for people and scripts: the byte 0 as text, because terminals do not show it and JSON readers
-    refuse it."""
+    """Returns a row with the byte 0 as text: terminals do not show it, and JSON readers refuse it."""
     return row | {"action_taken": "0x00"} if row.get("action_taken") == IGNORED else row
 
 
 def later(
     keylog: str, after: int | None, where: ds.Expression | None = None
 ) -> Iterator[list[dict[str, Any]]]:
-    """Rows that match a filter and whose `keylog_sort` is greater than `after` (None: all), in order, file
-    by file: files of different commits have disjoint ranges."""
+    """Yields the rows that match a filter and have a `keylog_sort` greater than `after` (None: all), in
+    order.
+
+    They are read file by file: files of different commits have disjoint ranges.
+    """
     after = order_key(after)
     wanted = pc.field("keylog_sort") > after
     wanted = wanted if where is None else wanted & where
@@ -190,7 +199,7 @@ _COLUMNS = (
 
 
 class Counted:
-    """Counts of one run that grow batch by batch.
+    """The counts of a run, added up batch by batch.
 
     >>> Counted().as_row()["change_count"], Counted().as_row()["latency_avg_ms"]
     (0, None)
@@ -229,7 +238,7 @@ class Counted:
             self._sum_us += pc.sum(took).as_py()
 
     def as_row(self) -> dict[str, Any]:
-        """The counts as columns of `statistic`."""
+        """Returns the counts as columns of `statistic`."""
         mean = self._sum_us / self._timed / 1000 if self._timed else None
         return {
             **{f"{name}_count": many for name, many in self.counts.items()},
@@ -241,17 +250,22 @@ class Counted:
 
 
 def latency_us(batch: pa.RecordBatch) -> pa.Array:
-    """Microseconds from each change to its row in the key log. Two clocks: if ours is behind the source's,
-    the values are too small, even negative. NULL if the change has no time."""
+    """Returns the microseconds from each change to its row in the key log; NULL if the change has no time.
+
+    Two clocks are compared. If this side's is behind the source's, values are too small or negative.
+    """
     whole = batch["change_row_timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     rest = pc.divide(pc.fill_null(batch["change_row_nanosecond"], 0).cast(pa.int64()), 1000)
     return pc.subtract(batch["keylog_ts"].cast(pa.int64()), pc.add(whole, rest))
 
 
 def count(keylog: str, runs: Iterable[str], into: Mapping[str, Counted] | None = None) -> dict[str, Counted]:
-    """Counts of runs. `into`: what was counted before; only later rows are read.
+    """Returns the counts of runs.
 
-    Rows of a run are found by the files' own statistics: run ids begin with their time.
+    The rows of a run are found by the statistics of the files, because run ids begin with a time.
+
+    Args:
+        into: earlier counts of the runs; only later rows are read.
     """
     wanted = sorted(set(runs))
     found = {run: (into or {}).get(run) or Counted() for run in wanted}

@@ -1,9 +1,11 @@
-"""Runs on a key log, current and past ones. A run belongs to one table: a call of `tailrace apply`, a period
-of a running task, or a repair. Its `run_id` is in each of its rows and has one row in `statistic`.
+"""The runs of a key log, and a task in its control tables.
 
-The row is written when the run begins, now and then while it goes on, and when it ends. Its figures are
-counted from the key log's own rows, so they are right whatever died in between: who begins a run finds those
-that died and counts them to their end.
+A run belongs to one table. It is a call of `tailrace apply`, a period of a running task, or a repair. Its
+`run_id` is in each of its rows, and in one row of `statistic`.
+
+That row is written when the run begins, updated while it continues, and completed when it ends. Its figures
+are counted from the rows of the key log, so they are right after a crash: the next run completes those that
+were interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ RUNNING, ENDED, FAILED, INTERRUPTED = "running", "ended", "failed", "interrupted
 
 @dataclass(frozen=True)
 class Group:
-    """A writer of a key log: `id` is its `group_id`; the addresses contain no password."""
+    """A writer of a key log; `id` is its `group_id`. The addresses contain no password."""
 
     id: str
     name: str
@@ -47,9 +49,9 @@ class Subscription:
     """One table of a group: `id` is its `subscription_id`.
 
     Attributes:
-        rules, mode: its apply rules, and which of its rows are logged.
-        destination: the table at the target.
-        baseline: when its baseline was done, its rows, its seconds; None: it has none.
+        rules, mode: its apply rules, and the rows that are logged.
+        destination: the name of the target.
+        baseline: the end, rows and seconds of its baseline; None without a baseline.
     """
 
     id: str
@@ -60,15 +62,15 @@ class Subscription:
 
 
 class Runs:
-    """The runs of one group, from one process. Thread-safe.
+    """The runs of one group in one process. Thread-safe.
 
     Args:
-        keylog: the key log's path.
-        group: who runs.
+        keylog: the path of the key log.
+        group: the writer.
         kind: `apply` or `repair`.
-        keep: rows of so many past runs of a table stay when one begins; 0: of all.
-        every: a run that is older than so many seconds ends, and the next one begins, when somebody asks for
-            it; None: it goes on until `end`.
+        keep: the number of past runs of a table that stay when a new one begins; 0 for all.
+        every: the age in seconds at which a run is replaced by a new one, once a run is requested; None if
+            runs continue until `end`.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Runs:
         self._counted: dict[str, Counted] = {}
 
     def run_ids(self, tables: Iterable[Subscription]) -> dict[str, str]:
-        """The run of each subscription, by its id; started if there is none.
+        """Returns the run of each subscription by its id, and starts missing ones.
 
         Raises:
             ConfigError: another group logs a table of that name here.
@@ -97,7 +99,7 @@ class Runs:
             return {t.id: self._open[t.id][0] for t in wanted}
 
     def current(self, tables: Iterable[str]) -> dict[str, str] | None:
-        """All open runs by subscription; None if one of these has none, or if new ones are due."""
+        """Returns all open runs by subscription; None if a table has no run, or if new runs are due."""
         with self._lock:
             old = self._every is not None and any(
                 time.monotonic() - began > self._every for _, began in self._open.values()
@@ -112,8 +114,12 @@ class Runs:
         return bool(self._open)
 
     def note(self, held: Mapping[str, str | None] | None = None, removed: Collection[str] = ()) -> None:
-        """Updates the figures of open runs. `held`: why tables take no changes; None: they do. `removed`:
-        those of them that take none any more."""
+        """Updates the figures of open runs.
+
+        Args:
+            held: the reason why a table takes no changes, by table; None if it does.
+            removed: the tables that were removed.
+        """
         with self._lock:
             self._tell_held(held or {}, removed)
             self._write({run: {} for run, _ in self._open.values()})
@@ -125,7 +131,7 @@ class Runs:
         *,
         error: str | None = None,
     ) -> None:
-        """Ends all open runs; `error`: what they failed with; `held` and `removed` as in `note`."""
+        """Ends all open runs, failed ones with an `error`; `held` and `removed` are as in `note`."""
         with self._lock:
             self._tell_held(held or {}, removed)
             self._close(list(self._open), ENDED if error is None else FAILED, error)
@@ -190,8 +196,11 @@ class Runs:
         control_tables.put(self._keylog, IR_SUBSCRIPTION, new)
 
     def _end_dead(self, ids: set[str]) -> None:
-        """Ends runs of these tables that are marked as running: one process at a time writes to a key log,
-        so they died. A repair only those of repairs: the task that has it made goes on."""
+        """Ends interrupted runs of these tables, which are still marked as running.
+
+        One process at a time writes to a key log, so no other run is active. A repair ends only those of
+        repairs, because the task that requested it continues.
+        """
         dead = [
             r["run_id"]
             for r in control_tables.rows(self._keylog, STATISTIC)
@@ -239,7 +248,7 @@ class Runs:
         self._tell({t: {"flagged_count": c.flagged_count} for t, c in now.items() if c.last is not None})
 
     def _tell(self, said: Mapping[str, Mapping[str, Any]]) -> None:
-        """Updates subscriptions of this group, if there are any."""
+        """Updates existing subscriptions of this group."""
 
         def ended(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for row in rows:
@@ -254,11 +263,11 @@ class Runs:
 RUN_S = 86_400.0
 """Seconds after which a running task begins a new run, so that old ones can be removed."""
 NOTE_S, SOON_S = 60.0, 1.0
-"""Seconds between updates of the figures of running runs, and between those after flagged changes."""
+"""Seconds between updates of the figures of open runs, and between those after flagged changes."""
 
 
 class TaskRuns:
-    """The runs of a running task; does nothing for a task without key log."""
+    """The runs of a running task. Without a key log, its methods do nothing."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -268,14 +277,14 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def begin(self, wanted: Collection[str]) -> Mapping[str, str]:
-        """The run of each of these tables; started, together with those of all others, if one has none."""
+        """Returns the run of each of these tables. If one has none, runs of all tables are started."""
         if not self._on:
             return {}
         now = self._runs.current(wanted)
         return self._runs.run_ids(subscriptions(self._task, wanted)) if now is None else now
 
     def flagged(self) -> None:
-        """Changes were flagged: the figures are updated, at the latest by the next `note`."""
+        """Reports flagged changes: the figures are updated, at the latest by the next `note`."""
         self._flagged = True
         self.note()
 
@@ -302,14 +311,14 @@ class TaskRuns:
             self._runs.end(*self._held(), error=error)
 
     def _held(self) -> tuple[dict[str, str | None], set[str]]:
-        """Why tables take no changes (None: they do), and those that were removed."""
+        """Returns the reason why each table takes no changes (None if it does), and the removed tables."""
         states = lifecycle.read(self._task)
         held = {t: (states[t].why or states[t].held) if states[t].waits else None for t in states.baselines}
         return held, states.removed
 
 
 def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True) -> list[Subscription]:
-    """These tables of a task, and with `others` all that have a baseline; with the baseline's results."""
+    """Returns these tables of a task, with `others` also all that have a baseline, and their baselines."""
     taken = read_baselines(task.control_path("baselines"))
     found = []
     for table in sorted({*(taken if others else ()), *wanted}):
@@ -320,13 +329,13 @@ def subscriptions(task: Task, wanted: Iterable[str] = (), *, others: bool = True
 
 
 def group_of(task: Task) -> Group:
-    """The task as a group."""
+    """Returns the task as a group."""
     to = _plain(task.target.database) if task.target.database else task.target.path
     return Group(task.name, task.name, _plain(task.source.url), to)
 
 
 def _plain(url: str) -> str:
-    """An address without user, password and options.
+    """Returns an address without user, password and options.
 
     >>> _plain("postgresql://me:secret@db:5432/shop?sslmode=require")
     'postgresql://db:5432/shop'

@@ -1,13 +1,14 @@
-"""Retention: changes of a task that are old, and that nobody needs any more, are taken out of its tables.
+"""Retention: removes old changes of a task that are no longer needed.
 
-What is old says the task's `retention`, or whoever orders a purge. Of that stays what somebody needs:
+The `retention` of the task, or the arguments of a purge, define old changes. These stay if one of these needs
+them:
 
-| who | needs |
+| reader | needs |
 | --- | --- |
-| a target, its key log | the changes that it has not reached, whatever keeps it (`apply.needs`) |
-| a baseline on its way | all of its table |
-| the tables in OpenEdge's layout | what they have not got yet |
-| a registered consumer (`operate.consumers`), a validation | what it has not acknowledged |
+| a target, its key log | the changes that it does not have yet (`apply.required_changes`) |
+| a baseline that is being read | all changes of its table |
+| the tables in OpenEdge's layout | the changes that they do not have yet |
+| a registered consumer (`operate.consumers`), a validation | the changes that it has not acknowledged |
 """
 
 from __future__ import annotations
@@ -55,26 +56,32 @@ _NUMBER, _ALL, _TRIES = "_Change-Sequence", 1 << 62, 20
 
 @dataclass(frozen=True)
 class PurgeOrder:
-    """What to remove instead of what the task file says: changes older than so many seconds, changes up to a
-    change number; only from tables that match one of the patterns, if there are any."""
+    """The arguments of a purge, which replace those of the task file.
+
+    Attributes:
+        older_than: changes older than this number of seconds are removed.
+        upto: changes up to this change number are removed.
+        tables: patterns of the tables to purge; empty for all tables.
+    """
 
     older_than: float | None = None
     upto: ChangeNumber | None = None
     tables: tuple[str, ...] = ()
 
     def of(self, table: str) -> bool:
-        """Whether it is about a table."""
+        """Returns whether it includes a table."""
         return not self.tables or fits(table, *self.tables)
 
     @property
     def given(self) -> bool:
-        """Whether it says what is old."""
+        """Whether it defines which changes are old."""
         return self.older_than is not None or self.upto is not None
 
 
 @dataclass(frozen=True)
 class Line:
-    """One table of a purge: what is (or would be) removed, and who still needs old changes."""
+    """One table of a purge: the changes that are (or would be) removed, and the readers that need old
+    ones."""
 
     table: str
     path: str
@@ -86,7 +93,7 @@ class Line:
     old: Which = trimming.everything
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it for `--json`."""
         goes = {"files": self.goes.files, "rewritten": self.goes.rewritten, "rows": self.goes.rows}
         held = [{"who": n.who, "after": n.after} for n in self.held]
         kept_after = None if self.goes.kept < 0 else self.goes.kept
@@ -94,11 +101,11 @@ class Line:
 
     @property
     def any(self) -> bool:
-        """Whether anything is removed."""
+        """Whether files are removed or rewritten."""
         return bool(self.goes.files or self.goes.rewritten)
 
     def done(self, *, dry_run: bool) -> Line:
-        """The same line after removal, or what it would be then."""
+        """Removes the changes. Returns the line with the actual numbers; a dry run removes nothing."""
         if not self.any:
             return self
         goes = trim(self.path, self.column, self.bound, self.partly, self.old, dry_run=dry_run)
@@ -106,11 +113,13 @@ class Line:
 
 
 def number_at(task: Task, text: str) -> ChangeNumber:
-    """The change number for a change sequence (35 digits), a stream position (40 hex digits, or `0/291F3590`)
-    or a change number; for a position, that of the last whole store batch up to it (0 if there is none).
+    """Returns the change number for a change sequence (35 digits), a stream position (40 hex digits, or
+    `0/291F3590`) or a change number.
+
+    For a stream position, it is the number of the last whole store batch up to it; 0 for an earlier position.
 
     Raises:
-        ConfigError: it is none of them, or beyond what is stored.
+        ConfigError: the text has another form, or is beyond the stored changes.
     """
     stored, place = Progress.read(task.tracking_path, STORE_APP), PositionRange.of(text)
     if place.column == "stream_position":
@@ -137,14 +146,19 @@ def _beyond(task: Task, text: str, stored: Progress) -> ConfigError:
 def purge_task(
     task: Task, order: PurgeOrder | None = None, *, dry_run: bool = False, now: float | None = None
 ) -> list[Line]:
-    """Removes old changes that nobody needs from a task's change tables, TRACKING, LOG and tables in
-    OpenEdge's layout; returns a line for each table with old changes. `dry_run`: it removes nothing and
-    returns the same lines. `now`: seconds since 1970; default: the clock.
+    """Removes old changes that are no longer needed from the change tables, TRACKING, LOG and the tables in
+    OpenEdge's layout. Returns a line for each table with old changes.
 
-    The task may run or not. What interrupts it leaves tables that are done and tables that are not.
+    The task may run or not. After an interruption, some tables are purged and the others are not.
+
+    Args:
+        task: the task.
+        order: the arguments of the purge; None for those of the task file.
+        dry_run: removes nothing, and returns the same lines.
+        now: the time in seconds since 1970; by default the clock's.
 
     Raises:
-        ConfigError: the consumers are written to by others all the time.
+        ConfigError: other processes change the consumers all the time.
     """
     readers = consumers_of(task)
     for _ in range(_TRIES):
@@ -163,14 +177,14 @@ def purge_task(
 
 
 class _Plan:
-    """What is old in a task's tables, and which of it nobody needs."""
+    """Finds the old changes in the tables of a task, and which of them are no longer needed."""
 
     def __init__(self, task: Task, order: PurgeOrder, consumers: list[Consumer], now: float) -> None:
         self._task, self._order, self._consumers = task, order, consumers
         self._now, self._needs = now, Needs(task)
 
     def lines(self) -> list[Line]:
-        """A line for each table with old changes."""
+        """Returns a line for each table with old changes."""
         task, order = self._task, self._order
         names = [t for t in sorted(log.history(task.relations_path)) if order.of(t)]
         found = [
@@ -211,8 +225,11 @@ class _Plan:
         return Line(name, path, column, bound, planned(delta, column, bound, partly), held, partly)
 
     def _log(self) -> Line | None:
-        """LOG is removed file by file, that many seconds after the files were written. Its newest file stays:
-        by its transactions capture detects whether the source's log is still the same (`stream_identity`)."""
+        """Returns the line of LOG, whose files are removed `maintenance.keep_log` after they were written.
+
+        The newest file stays: by its transactions capture detects whether the source's log is still the same
+        (`stream_identity`).
+        """
         path, limit = self._task.log_path, (self._now - self._task.maintenance.keep_log) * 1000
         if not lake.exists(path):
             return None
@@ -259,13 +276,14 @@ def _needs_of(consumers: Iterable[Consumer]) -> list[Need]:
 
 
 def _before(at: float) -> str:
-    """A text that is greater than the change sequences of all commits before a time, and of no others."""
+    """Returns a text that is greater than the change sequences of commits before a time, and less than
+    others."""
     return f"{int(sequence.time_parts(np.array([int(at * 1e6)]))[0]):0{sequence.TIME_DIGITS}d}"
 
 
 def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
-    """What to remove from the tables in OpenEdge's layout: what is gone from the task's own, by whole
-    files."""
+    """Returns lines for the tables in OpenEdge's layout: whole files of changes that the task's own tables no
+    longer have."""
     root, lines = task.openedge_path, []
     names = {t: (change_table(t), task.changes_path(t)) for t in log.history(task.relations_path)}
     names[TRACKING] = (TRACKING_TABLE, task.tracking_path)

@@ -1,4 +1,4 @@
-"""`tailrace apply`: applies a vendor's change tables to targets; bad rows stop it or are set aside."""
+"""`tailrace apply`: applies a vendor's change tables to targets. Bad rows stop it, or are rejected."""
 
 from __future__ import annotations
 
@@ -45,8 +45,14 @@ _DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
 
 @dataclass(frozen=True)
 class Ruling:
-    """Rules and key log of a call. `keylog`: path of the Delta table, None: no key log; `transactional`: one
-    target commit per transaction."""
+    """Rules and key log of a call.
+
+    Attributes:
+        rules: the rules.
+        keylog: the path of the key log; None without a key log.
+        keylog_mode: the changes that are logged.
+        transactional: whether each transaction is one commit of the target.
+    """
 
     rules: Rules
     keylog: str | None = None
@@ -62,11 +68,10 @@ def ruling(
     keylog_mode: str,
     transactional: bool = False,
 ) -> Ruling | None:
-    """The rules that the options ask for; None if they ask for none: then changes are upserted without
-    checks.
+    """Returns the rules of the options; None without such options: then changes are upserted without checks.
 
     Raises:
-        ConfigError: a mode, conflict or policy that there is not; options that do not go together.
+        ConfigError: a mode, conflict or policy is unknown, or options contradict each other.
     """
     try:
         chosen = mode_of(mode, soft_column)
@@ -98,19 +103,24 @@ def run(
 ) -> dict[str, Any]:
     """Applies the change tables at a path to the Delta tables under `target`, or to a PostgreSQL database.
 
-    `control`: the folder of exceptions, suspended tables and rejects; `target` itself when it is a folder.
-    `skip_late`: changes that came after their target had passed their place do not stop the call.
+    A table without key options or metadata is keyless: its rows are identified by all of their values, which
+    its updates and deletes must have.
 
-    Gives `tables` (one dictionary a table: name, rows by kind, what was done, and with `ruling` the changes
-    by action and by conflict), `bad` (rows kept aside), `rejects` (where) and `notes`. A table without key
-    options or metadata has no key: its rows are known by all of their values, and its updates and deletes
-    must have them. Suspended tables are skipped, but with `resume`. `tables`: their mappings
-    (docs/mapping.md).
+    Args:
+        fail: whether a bad row or an incomplete file is an error.
+        resume: whether suspended tables are resumed; otherwise they are skipped.
+        tables: the mappings of the tables (docs/mapping.md).
+        control: the folder of exceptions, suspended tables and rejects; by default the folder `target`.
+        skip_late: whether late changes are skipped; otherwise they are an error.
+
+    Returns:
+        `tables` (one dictionary a table: name, rows by kind, results, and with `ruling` the changes by action
+            and by conflict), `bad` (the number of rejected rows), `rejects` (their path) and `notes`.
 
     Raises:
         ConfigError: a mapping does not fit its table.
-        FormatError: a bad row or an incomplete file, when `fail`; change sequences that cannot be followed.
-        ApplyError: changes that cannot be applied, that came late, or whose target is not known.
+        FormatError: a row is bad or a file is incomplete, and `fail`; or change sequences have no order.
+        ApplyError: changes cannot be applied, are late, or have no known target.
     """
     kept = vendor_target.control_folder(target, control)
     names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
@@ -148,12 +158,7 @@ def run(
         held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
         applied: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = None
-            if ruling is not None:
-                under = RulesApplier(
-                    place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=held
-                )
-                applier = VendorApplier(under, root)
+            applier = _applier(ruling, place, root, app_id, log, held)
             try:
                 applied.extend(_each(applier, place, held, good, looks, ruling, root, dry_run=dry_run))
             finally:
@@ -164,7 +169,7 @@ def run(
         raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
     except Exception as error:
         why = refused(error, changes) or convert.reason(error, changes)
-        if (said := vendor_notes.told_of_lives(why, found)) is error:
+        if (said := vendor_notes.explain_null_key(why, found)) is error:
             raise
         raise said from error
     report = _report(watched, applied)
@@ -179,14 +184,24 @@ def run(
     }
 
 
+def _applier(
+    ruling: Ruling | None, target: Target, root: str, task: str, log: KeyLog | None, held: SuspensionStore
+) -> VendorApplier | None:
+    """Returns the applier under rules; None without rules."""
+    if ruling is None:
+        return None
+    rules = RulesApplier(target, ruling.rules, root=root, task=task, keylog=log, suspensions=held)
+    return VendorApplier(rules, root)
+
+
 def _report(
     watched: Mapping[str, tuple[Any, Any, RowCount]], applied: Iterable[Mapping[str, Any]]
 ) -> ConversionReport:
-    """What became of the rows that were read."""
+    """Returns the outcome of the rows that were read."""
     report = ConversionReport()
     passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
     for name, (_, _, seen) in watched.items():
-        if name not in passed_over:  # nobody has asked for its rows
+        if name not in passed_over:  # its rows were not read
             got = seen.figures()
             finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
             report.tables[name] = TableReport(got["rows"], got["bad"], finer, got["again"])
@@ -204,7 +219,8 @@ def _each(
     *,
     dry_run: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Applies the tables, one after the other, those of `looks` without another look; gives what was done."""
+    """Applies the tables one after the other, and yields the results; tables of `looks` are not scanned
+    again."""
     for table, ct in sorted(good.items()):
         if applier is not None:
             cut, look = ruling is not None and ruling.transactional, looks.get(table)
@@ -230,13 +246,13 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         raise UnsupportedError(
             f"types that no target supports: {'; '.join(wrong)}",
             where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
-            hint="leave these columns out, or make something else of them: `--tables FILE` with a mapping; "
+            hint="leave these columns out, or convert them with a mapping (`--tables FILE`); "
             "a key has no arrays",
         )
 
 
 def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
-    """The suspended tables, without those that are resumed."""
+    """Returns the suspended tables, without those that are resumed."""
     held = Suspensions(root, app_id)
     if dry_run:
         return held.without(resumed)
@@ -248,7 +264,8 @@ def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: boo
 def _begins(
     progress: VendorProgress, names: TableNames, found: Read, good: Mapping[str, ChangeTable]
 ) -> None:
-    """Writes down what targets are going to get, and whose they are: a call that is killed has said it."""
+    """Notes the changes that targets are about to get, and their ids, so that they are known after a
+    crash."""
     progress.begins()
     names.note({n: i for n, i in found.ids.items() if n in good and n not in found.unnamed})
 
@@ -260,7 +277,8 @@ def _note(
     found: Read,
     applied: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Notes the vendor's ids of the tables that have a target now; `before`: what targets had reached."""
+    """Notes the vendor's ids of the tables that have a target now; `before` is the earlier progress of
+    targets."""
     there = {n: reached for n, reached in before.items() if incoming.reached(target, n) >= 0}
     # Of one without a name whose target was there before, earlier changes are perhaps elsewhere; where
     # nothing was inserted, its first name may come yet.
@@ -270,8 +288,7 @@ def _note(
 
 
 def skips_late(on_late: str) -> bool:
-    """Whether changes that come late are skipped (`skip`) instead of refused (`fail`); ConfigError for
-    anything else."""
+    """Returns whether late changes are skipped (`skip`) or refused (`fail`); ConfigError for other texts."""
     if on_late not in ("fail", "skip"):
         raise ConfigError(f"unknown treatment of late changes: {on_late!r}", hint="use fail or skip")
     return on_late == "skip"
@@ -289,8 +306,10 @@ def _running(
     *,
     dry_run: bool,
 ) -> Iterator[KeyLog | None]:
-    """The key log, with a run of each table, for the duration of the block; None if none is written. What a
-    crash kept from it is there, too, but for a dry run."""
+    """Yields the key log, with a run of each table for the duration of the block; None without a key log.
+
+    Rows that a crash kept from the key log are added first, except in a dry run.
+    """
     if ruling is None or ruling.keylog is None:
         yield None
         return
@@ -323,9 +342,10 @@ def _under_rules(
     dry_run: bool,
 ) -> dict[str, Any]:
     reached = incoming.reached(target, name)
-    told = partial(applier.apply, found=look, transactional=transactional)
-    done = applier.preview(changes) if dry_run else told(changes)
-    row = {"table": name, **done.counts, "progress": reached, "up to": max(order_key(done.end), reached)}
+    apply = partial(applier.apply, found=look, transactional=transactional)
+    done = applier.preview(changes) if dry_run else apply(changes)
+    row: dict[str, Any] = {"table": name, **done.counts, "progress": _known(reached)}
+    row |= {"up to": _known(max(order_key(done.end), reached))}
     row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
         row |= {k: asdict(done.outcome)[k] for k in _DONE}
@@ -338,10 +358,10 @@ def _one(
     if target.exists(name):
         effects.check_mode(target, name, changes.columns, Rules())
     reached = incoming.reached(target, name)
-    if look is None or dry_run or look.upto <= reached:  # nobody else would count the rows
+    if look is None or dry_run or look.upto <= reached:  # otherwise its rows are counted by apply
         look = incoming.look(changes)
     counted = {k: look.counts[k] for k in "IUDT"}
-    row = {"table": name, **counted, "progress": reached, "up to": look.upto}
+    row = {"table": name, **counted, "progress": _known(reached), "up to": look.upto}
     if dry_run:
         if incoming.is_new(target, look):
             incoming.refuse_unclear(target, changes, look)
@@ -349,3 +369,8 @@ def _one(
         return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
     done = asdict(incoming.apply_one(target, changes, look, root))
     return row | {k: done[k] for k in _DONE}
+
+
+def _known(reached: int) -> int | None:
+    """Returns progress for a report: None if the target has none yet."""
+    return None if reached < 0 else reached

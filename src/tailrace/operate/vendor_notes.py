@@ -1,4 +1,4 @@
-"""What `tailrace apply` says of vendors' tables in addition to what it did."""
+"""The notes that `tailrace apply` adds to its results for vendors' tables."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from ..targets.keyless import NAME_KEY
 
 _NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
 
-_LIVES = (
+_EACH_RELID = (
     "apply the changes of each RELID by themselves, to a new target, with a key that it has "
     "(`--option keys=`)"
 )
 
 
-def told_of_lives(error: Exception, found: Read) -> Exception:
-    """The error; that of a NULL in a key says whether the table was made again with another key."""
+def explain_null_key(error: Exception, found: Read) -> Exception:
+    """Returns the error. A NULL in a key may come from a table that was created again with another key, and
+    the hint explains that."""
     if not isinstance(error, ApplyError):
         return error
     table = (error.where or "").split(", change_seq ")[0]
     if "NULL in" not in error.what or (said := found.made_again.get(table)) is None:
         return error
-    return ApplyError(error.what, where=error.where, hint=f"{said}: {_LIVES}")
+    return ApplyError(error.what, where=error.where, hint=f"{said}: {_EACH_RELID}")
 
 
 def notes(
@@ -36,14 +37,14 @@ def notes(
     report: ConversionReport,
     path: str,
 ) -> list[str]:
-    """The notes of a call.
+    """Returns the notes of a call.
 
     Args:
         found: what was read.
         unkeyed: the tables without a key whose rows are looked up.
-        late: how many changes came late and are skipped, by table.
-        report: what became of the rows that were read.
-        path: where they were read.
+        late: the number of late changes that are skipped, by table.
+        report: the outcome of the rows that were read.
+        path: the path that they were read from.
     """
     made = [*found.notes]
     made += [f"{name} is called by its id: {why}" for name, why in sorted(found.unnamed.items())]

@@ -1,4 +1,4 @@
-"""How far the targets of `tailrace apply` are, and what of the change tables that is."""
+"""The progress of the targets of `tailrace apply`, and the changes that it includes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from ..targets.base import Target
 
 @dataclass(frozen=True)
 class VendorProgress:
-    """One call's part of it, by table.
+    """The progress that one call makes, by table.
 
     Attributes:
-        passed, full, maps: what earlier calls wrote down.
-        changes, numbers: the change tables as they were read, and how their numbers go with their sequences.
-        digests: of their mappings.
-        reached: where the targets stood when the call began.
+        passed, full, maps: the notes of earlier calls. changes, numbers: the change tables as they were read,
+        and the relation of their numbers and sequences. digests: the digests of their mappings. reached: the
+        progress of the targets when the call began.
     """
 
     passed: LateChanges
@@ -45,42 +44,42 @@ class VendorProgress:
         digests: Mapping[str, str],
         reached: Mapping[str, int],
     ) -> VendorProgress:
-        """That of a call under a name (`task`), whose notes are below `root`."""
+        """Returns the progress of a call under a name (`task`), with notes below `root`."""
         full, maps = FullLoads(root, task), MappingNotes(root, task)
         return VendorProgress(passed, full, maps, changes, numbers, digests, reached)
 
     def check(self, where: str, *, skip_late: bool) -> dict[str, int]:
-        """How many changes have come late, at the most, by table, if any.
+        """Returns the maximum number of late changes by table.
 
         Raises:
-            ApplyError: some have, and are not to be skipped; or rows of a full load have; or a target was
-                filled through another mapping.
+            ApplyError: there are late changes, and they are not skipped; rows of a full load are late; or a
+                target was filled through another mapping.
         """
         self.maps.check(self._maps())
         self.full.check(self._loads())
         found = {table: one.passed for table, one in self.numbers.items()}
-        late = self.passed.late(found, self.reached, self._look)
+        late = self.passed.late(found, self.reached, self._files)
         late_changes.refuse({} if skip_late else late, where)
         return late
 
     def begins(self) -> None:
-        """Writes down what the targets are going to get, before they do."""
+        """Notes the changes that the targets are about to get."""
         self.maps.note(self._maps())
         self.full.note(self._loads())
         ends = {t: Passed(one.end(self.reached[t]), one.files) for t, one in self.numbers.items()}
         self.passed.plan(ends, self.reached)
 
     def ends(self, target: Target) -> None:
-        """Writes down what the targets have passed."""
+        """Notes the changes that the targets have."""
         self.passed.note({t: self._passed(t, reached(target, t)) for t in self.numbers}, self.reached)
 
-    def _passed(self, table: str, stands: int) -> Passed:
-        """What a target has passed of its changes; read once more where it has stopped before their end."""
-        if self.numbers[table].end_at(stands):
-            return Passed(stands, self.numbers[table].files)
-        return Passed(stands, self._look(table, stands) if stands >= 0 else {})
+    def _passed(self, table: str, progress: int) -> Passed:
+        """Returns the changes that a target has. They are read again if it stopped before their end."""
+        if self.numbers[table].end_at(progress):
+            return Passed(progress, self.numbers[table].files)
+        return Passed(progress, self._files(table, progress) if progress >= 0 else {})
 
-    def _look(self, table: str, upto: int) -> Files:
+    def _files(self, table: str, upto: int) -> Files:
         return numbering.look(self.changes[table], upto).passed
 
     def _maps(self) -> mapping_notes.Found:
@@ -91,5 +90,6 @@ class VendorProgress:
 
 
 def followed(changes: ChangeTable, numbers: Numbers, reached: int) -> ChangeTable:
-    """The changes, with numbers that can express the target's progress, which has `reached` one."""
+    """Returns the changes with numbers that can express the target's progress, given its current one
+    (`reached`)."""
     return changes if numbers.unclear else numbering.followed(changes, numbers, reached)

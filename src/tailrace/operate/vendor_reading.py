@@ -1,4 +1,4 @@
-"""How `apply` reads vendors' tables: under the names, and with the columns, that their targets have."""
+"""Reads vendors' tables for `tailrace apply`, with the names and columns of their targets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def named(side: convert.Side, names: TableNames) -> convert.Side:
-    """A side whose tables keep the names that they had before."""
+    """Returns a side whose tables keep their names of earlier calls."""
     if (option := side.form.ids_option) is None:
         return side
     known = names.of(getattr(side.options, option))
@@ -36,10 +36,10 @@ def named(side: convert.Side, names: TableNames) -> convert.Side:
 def read(
     spark: SparkSession, side: convert.Side, passed: LateChanges
 ) -> tuple[Read, Read, dict[str, Numbers]]:
-    """What is read, the same with change tables in order, and their change numbers.
+    """Returns the input as it was read, the input with ordered change tables, and their change numbers.
 
     Raises:
-        ApplyError: it is not known which target's changes some of them are.
+        ApplyError: the target of some changes is unknown.
     """
     found = convert.read(spark, side)
     refuse_unnamed(passed.strange(found.unnamed), side.form.ids_option, side.path)
@@ -51,7 +51,7 @@ def read(
 def with_kept(
     target: Target, changes: Mapping[str, ChangeTable], found: Read, rules: Rules
 ) -> dict[str, ChangeTable]:
-    """The change tables, with the columns that stay in their targets, as these spell them."""
+    """Returns the change tables with the columns that stay in their targets, in the targets' spelling."""
     changes = {n: spelling.spelled(target, n, ct) for n, ct in changes.items()}
     some = found.partial | found.left_out
     return {
@@ -61,21 +61,24 @@ def with_kept(
 
 
 class WholeFiles:
-    """The files of a side: whether each has as many rows as its metadata says. They are looked at before they
-    are read, because one that is whole then is whole when it is read; once more if others have come since."""
+    """Checks that each file of a side has as many rows as its metadata records.
+
+    Files are checked before they are read: a file that is complete then is complete when it is read. They are
+    checked again if other files have arrived since.
+    """
 
     def __init__(self, spark: SparkSession, side: convert.Side, *, fail: bool) -> None:
         self._spark, self._side, self._fail = spark, side, fail
-        self._there = self._names()
+        self._names_before = self._names()
         self.notes = self._odd()
 
     def again(self) -> None:
-        """To be called when they were read.
+        """Checks the files again after they were read, if there are others.
 
         Raises:
-            FormatError: some are not whole, if that is a failure.
+            FormatError: a file is incomplete, and that is a failure.
         """
-        if self._names() != self._there:
+        if self._names() != self._names_before:
             self.notes = self._odd()
 
     def _names(self) -> set[str]:
@@ -98,8 +101,11 @@ class WholeFiles:
 def known(
     numbers: Mapping[str, Numbers], rows: Mapping[str, DataFrame], now: Mapping[str, ChangeTable]
 ) -> dict[str, Incoming]:
-    """What `incoming.look` would find, of the tables whose `rows` are still those `now` of which the numbers
-    tell: no mapping, no column of the target and no other numbers have made others of them."""
+    """Returns the results of `incoming.look` that the numbers already have.
+
+    They exist for tables whose rows in `now` are still those in `rows`: no mapping, no column of the target
+    and no other numbers have replaced them.
+    """
     return {
         n: found
         for n, ct in now.items()
@@ -110,20 +116,23 @@ def known(
 def with_columns(
     found: Read, good: Mapping[str, ChangeTable], new: Collection[str]
 ) -> tuple[Read, dict[str, ChangeTable]]:
-    """What was read, with the tables without columns among those that no target takes; the other tables.
+    """Separates tables without columns, which are not applied.
 
     Args:
-        found: what was read.
+        found: the input.
         good: its change tables.
-        new: those that have changes which their targets lack.
+        new: the tables with changes that their targets do not have.
+
+    Returns:
+        The input, in which tables without columns are not applied, and the other change tables.
 
     Raises:
-        ApplyError: rows, truncates alone, do not say which columns a table has that has a target.
+        ApplyError: a table that has a target has only truncates, which do not name its columns.
     """
     bare = {n: "it has no columns but headers" for n, ct in good.items() if not ct.columns}
     if odd := sorted(bare.keys() & (found.partial | found.left_out) & set(new)):
         raise ApplyError(
-            f"{', '.join(odd)}: nothing says which columns and which key the changes are of",
+            f"{', '.join(odd)}: the columns and the key of the changes are unknown",
             where=odd[0],
             hint="apply them together with the files after them, or declare the columns "
             "(SQDR: `tailrace_columns`, Qlik: DFM files)",

@@ -1,8 +1,8 @@
 """A task's state in the shape of Qlik's control tables: `attrep_status`, `attrep_history`,
 `attrep_suspended_tables` (columns: `formats.qlik.control.TABLES`), for tools that watch those.
 
-They are made from what the task keeps for itself, when somebody asks: a task that nobody watches writes none
-of it. No JVM, no connection to the source, running or not.
+They are computed from the task's own tables on request; a running task does not write them. That needs no JVM
+and no connection to the source, and the task may run or not.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ _START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def export(task: Task, folder: str) -> dict[str, int]:
-    """Writes the three tables (Delta) to a folder, each in one commit; gives how many rows of the task each
-    has.
+    """Writes the three tables (Delta) to a folder, each in one commit.
 
-    Rows of tasks with other names stay. `attrep_history` keeps the slots that it has from earlier exports.
+    Rows of tasks with other names stay. `attrep_history` keeps the slots of earlier exports.
+
+    Returns:
+        The number of the task's rows by table.
     """
     found = {STATUS: [status_row(task)], HISTORY: history_rows(task), SUSPENDED: suspended_rows(task)}
     written = dict[str, int]()
@@ -56,8 +58,11 @@ def export(task: Task, folder: str) -> dict[str, int]:
 
 
 def _with_older(known: list[Row], rows: list[Row], task: str) -> list[Row]:
-    """The slots of a task with those of earlier exports. A slot whose records are no longer kept does not
-    shrink. A task is known by its name: in a container, its server has another name each time."""
+    """Returns the slots of a task with those of earlier exports.
+
+    A slot whose records are no longer kept does not shrink. A task is identified by its name alone, because
+    the name of its server changes in containers.
+    """
     ours = [r for r in known if r["task_name"] == task]
     slots = {
         (r["timeslot_type"], r["timeslot"]): r
@@ -67,13 +72,16 @@ def _with_older(known: list[Row], rows: list[Row], task: str) -> list[Row]:
 
 
 def schema_of(name: str) -> pa.Schema:
-    """The Arrow schema of one of the tables."""
+    """Returns the Arrow schema of one of the tables."""
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
 
 
 def status_row(task: Task) -> Row:
-    """The row of `attrep_status`. `pending_changes` are change-table rows that targets do not have yet; what
-    only Qlik has (its swap, its memory, its tail's time) is NULL."""
+    """Returns the row of `attrep_status`.
+
+    `pending_changes` are change-table rows that targets do not have yet. Columns that only Qlik has a value
+    for (its swap, its memory, the time of its tail) are NULL.
+    """
     now, seen = dt.datetime.now(dt.timezone.utc), status(task)
     capture = seen.capture or {}
     loading = any(t.state.startswith(("baseline", "waits for", "window")) for t in seen.tables)
@@ -93,9 +101,12 @@ def status_row(task: Task) -> Row:
 
 
 def history_rows(task: Task) -> list[Row]:
-    """The rows of `attrep_history`: slots of five minutes in which something was done, as far back as all of
-    their records are kept (`maintenance.keep_ledger`). `timeslot` is a slot's end, `timeslot_latency` the
-    greatest of its batches, from the source's commit to the target (seconds); the volume is NULL."""
+    """Returns the rows of `attrep_history`: slots of five minutes with baselines or applied batches.
+
+    They go back as far as all records of a slot are kept (`maintenance.keep_ledger`). `timeslot` is the end
+    of a slot, and `timeslot_latency` the greatest latency of its batches, from the source's commit to the
+    target, in seconds. The volume is NULL.
+    """
     found: dict[tuple[str, dt.datetime], Row] = {}
     loads = {(b.table, b.number): b for b in all_baselines(task.control_path("baselines")) if b.done}
     for taken in loads.values():
@@ -116,7 +127,7 @@ def _slot(task: Task, found: dict[tuple[str, dt.datetime], Row], kind: str, at: 
 
 
 def suspended_rows(task: Task) -> list[Row]:
-    """The rows of `attrep_suspended_tables`: tables whose changes wait, with the reason that stopped them."""
+    """Returns the rows of `attrep_suspended_tables`: tables whose changes wait, with the reason."""
     rows = []
     for _, one in sorted(lifecycle.read(task).waiting.items()):
         owner, name = split(one.table)
@@ -132,8 +143,8 @@ def suspended_rows(task: Task) -> list[Row]:
 
 @dataclass(frozen=True)
 class _Applied:
-    """A time slot in which something was applied: its end, rows inserted, updated and deleted in it, and the
-    longest time from a commit of the source to the target (whole seconds; None: unknown)."""
+    """A time slot with applied batches: its end, the rows inserted, updated and deleted, and the longest time
+    from a commit of the source to the target (whole seconds; None if unknown)."""
 
     end: dt.datetime
     rows: int
@@ -141,7 +152,7 @@ class _Applied:
 
 
 def _applied(applied: str, width: dt.timedelta) -> list[_Applied]:
-    """The slots whose records are all kept, in order."""
+    """Returns the slots whose records are all kept, in order."""
     ledger = Ledger(applied, APPLIED)
     wanted = ["upto", "applied_at", "committed_at", "inserted", "updated", "deleted"]
     rows = ledger.batches(wanted).select(wanted)

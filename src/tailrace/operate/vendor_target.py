@@ -1,4 +1,4 @@
-"""Where `tailrace apply` writes: its target, and the folder of what is kept next to it."""
+"""The target of `tailrace apply`, and its control folder: exceptions, suspended tables and rejects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_target(target: str, control: str | None) -> None:
-    """Raises ConfigError for a target that there is not, and for a database without a folder next to it."""
+    """Raises ConfigError for an address that is no target, and for a database without a control folder."""
     if "://" not in target:
         return
     if not target.startswith(("postgresql://", "postgres://")):
@@ -24,13 +24,13 @@ def refuse_target(target: str, control: str | None) -> None:
         )
     if control is None:
         raise ConfigError(
-            "a database has no place for exceptions, suspended tables and rejects",
+            "a database cannot hold exceptions, suspended tables and rejects",
             hint="give a folder for them: `--control FOLDER`",
         )
 
 
 def control_folder(target: str, control: str | None) -> str:
-    """The folder of what is kept next to a target; errors as `refuse_target`."""
+    """Returns the control folder of a target, by default the target itself; errors as `refuse_target`."""
     refuse_target(target, control)
     return control or target
 
@@ -42,7 +42,7 @@ def open_target(
     control: str | None,
     places: Callable[[str], TargetLocation] | None,
 ) -> tuple[Target, str, str]:
-    """The target, its name, and the folder of what is kept next to it; errors as `refuse_target`."""
+    """Opens a target. Returns it, its name and its control folder; errors as `refuse_target`."""
     root = control_folder(target, control)
     if "://" not in target:
         return DeltaTarget(spark, target, app_id=app_id, locations=places), target, root

@@ -98,11 +98,11 @@ def _launched(home: JavaHome) -> Path:
     if os.name == "nt" or _is_shim(java):
         return home.path
     try:
-        made = shim(java, cache_folder())
+        result = shim(java, cache_folder())
     except OSError:  # Java works, but prints a warning
         return home.path
     # No program can be started from a file system mounted with `noexec`.
-    return made if os.access(made / "bin" / "java", os.X_OK) else home.path
+    return result if os.access(result / "bin" / "java", os.X_OK) else home.path
 
 
 def _candidates() -> Iterator[JavaHome]:

@@ -1,4 +1,4 @@
-"""Maintenance of a task's Delta tables: retention (`operate.retention`), compaction, and limits for old versions.
+"""Maintenance of a task's Delta tables: retention (`operate.retention`), compaction, limits for old versions.
 
 Targets keep every version of the last hour, then one per hour, up to `vacuum_after`. The other tables are not
 read at older versions: replaced files are deleted after an hour, commits after `keep_commits`, which streams

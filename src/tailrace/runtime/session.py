@@ -124,12 +124,12 @@ def session(
         builder = builder.config(key, value)
     with no_orphan(), interrupts_kept():
         try:
-            made = builder.getOrCreate()
+            created = builder.getOrCreate()
         except Py4JError as error:  # converted at once: its text is in the JVM
             raise from_spark(error, where=f"Spark ({master})") from None
-    reported_by_us(made.sparkContext)
+    reported_by_us(created.sparkContext)
     _silence_sql_log()
-    return made
+    return created
 
 
 def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = ()) -> BackgroundSession:
@@ -147,7 +147,7 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
     runs = runs or _connect_session() is not None
     return BackgroundSession(
         start,
-        warm_up=lambda made: check_executors(made, LOADED, shared),
+        warm_up=lambda started: check_executors(started, LOADED, shared),
         driver_limit=spark.driver_limit,
         given=start() if runs and spark.start == "at_once" else None,
         when_needed=spark.start == "when_needed",

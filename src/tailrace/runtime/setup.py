@@ -137,15 +137,15 @@ def without_passwords(url: str, task: str) -> tuple[str, tuple[str, ...]]:
     ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', ())
     """
     start = ("_" if task[0].isdigit() else "") + task.upper().replace("-", "_")
-    made: list[str] = []
+    names: list[str] = []
 
     def variable(found: re.Match[str]) -> str:
         name = f"{start}_{(found[3] or 'password').upper()}"
-        again = sum(one.startswith(name) for one in made)
-        made.append(f"{name}_{again + 1}" if again else name)
-        return f"{found[1] or found[2]}${{{made[-1]}}}"
+        again = sum(one.startswith(name) for one in names)
+        names.append(f"{name}_{again + 1}" if again else name)
+        return f"{found[1] or found[2]}${{{names[-1]}}}"
 
-    return _PASSWORDS.sub(variable, url), tuple(made)
+    return _PASSWORDS.sub(variable, url), tuple(names)
 
 
 def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:

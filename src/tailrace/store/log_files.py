@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from ..lake import delta as lake
+from ..model.positions import order_key
 from .kept import number, spans
 
 LOOK_EVERY_S = 5.0

@@ -70,15 +70,15 @@ def _images(
             columns[rows.schema.field(at).name] = pc.if_else(
                 pa.array(carried[:, k]), rows.column(at), pa.scalar(None, kind)
             )
-    made = pa.record_batch(
+    result = pa.record_batch(
         [columns.get(f.name, rows.column(i)) for i, f in enumerate(rows.schema)], schema=rows.schema
     )
     if not befores:
-        return made
+        return result
     # A before image is directly before its update.
     moved = np.zeros(len(before), np.bool_)
     moved[:-1] = np.any(changed & keys[None, :], axis=1)[1:]
-    return made.filter(pa.array(~before | moved))
+    return result.filter(pa.array(~before | moved))
 
 
 def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) -> Bools:

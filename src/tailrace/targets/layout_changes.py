@@ -166,9 +166,12 @@ def refuse_new_key(before: Relation, after: Relation) -> None:
     for c in after.columns:
         if c.key and c.attnum not in had and c.missing is None:
             raise BaselineNeededError(
+<<<<<<< HEAD
+                f"column {c.name!r} is new and part of the row key: older rows have no value in it",
+=======
                 f"column {c.name!r} is new and part of the row key: older rows have no value of it here",
-                where=before.table,
-                hint="`tailrace resync` takes a new baseline of the table",
+>>>>>>> w-wt
+                where=before.table, hint="`tailrace resync` takes a new baseline of the table",
             )
 
 

@@ -29,9 +29,9 @@ def merge_rows(target: Target, changes: ChangeTable, batch: ChangeBatch, folder:
         ApplyError: the changes cannot be applied; nothing of them was written.
     """
     table, relation, end = batch.table, batch.relation, batch.range.end
-    if not target.exists(table):
+    if (start := target.progress(table)) is None:  # it may exist, with rows of other sources
         target.alter(table, relation, relation)
-    start = target.progress(table)
+        start = target.progress(table)
     if order_key(start) >= end:
         return ApplyOutcome(version=target.version_at(table, end))
     with explaining(table, f"apply {table}"), scratch(folder) as files:

@@ -1,10 +1,11 @@
 """The conformance suite for targets of mapped tables: several sources in one target, and loads.
 
-As for `TargetConformance`, subclass it, create a target with `places`, define how to read it, and run pytest.
+As for `TargetConformance`, subclass it, create a target with `locations`, define how to read it, and run
+pytest.
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture
-        def target(self, spark, tmp_path): return MyTarget(..., locations=places)
+        def target(self, spark, tmp_path): return MyTarget(..., locations=locations)
         def rows(self, spark, target, table): return spark.read....load(...)
         def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 """
@@ -43,12 +44,17 @@ MARK = Column("gone", 99, "string", "string", "string")
 """A column that rules add."""
 
 
-def places(table: str) -> TargetLocation:
+def locations(table: str) -> TargetLocation:
     """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
-    other tables.
+        other tables.
 
-    >>> places("us.item"), places("shop.item").target
-    (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
+    <<<<<<< HEAD
+        >>> locations("us.item"), locations("shop.item").target
+        (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    =======
+        >>> places("us.item"), places("shop.item").target
+        (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
+    >>>>>>> w-wt
     """
     schema = table.partition(".")[0]
     return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
@@ -57,7 +63,7 @@ def places(table: str) -> TargetLocation:
 class MappedTargetConformance(TargetHooks):
     """The tests that every target must pass for mapped tables.
 
-    Subclasses define the fixture `target`, whose tables are at `places`, and the methods `rows` and `sql`;
+    Subclasses define the fixture `target`, whose tables are at `locations`, and the methods `rows` and `sql`;
     both take the name of a source table.
     """
 

@@ -24,7 +24,7 @@ from ..formats.shape import few_rows
 from ..lake.thinning import Past
 from ..model.change import Column
 from ..targets.base import Target
-from .images import ID, KEYLESS, V, W, batch_of, image, merge_images
+from .images import ID, KEYLESS, Image, V, W, batch_of, change_rows, image, merge_images
 from .target_capabilities import TargetCapabilities
 from .target_plans import KeylessConformance, PlanConformance
 
@@ -63,9 +63,9 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
         assert filled.progress(self.relation.table) == 9
 
     def test_one_that_had_a_baseline_is_not_made_anew(self, spark: SparkSession, target: Target) -> None:
-        batch = replace(
-            batch_of(self.relation, [(1, "I", image(1, "a"))]), target=target.path(self.relation.table)
-        )
+        images: list[Image] = [(1, "I", image(1, "a"))]
+        rows, path = change_rows(self.relation, images), target.path(self.relation.table)
+        batch = replace(batch_of(self.relation, images), rows=rows, columns=rows.schema, target=path)
         (refused,) = target.merge([batch])
         assert isinstance(refused, BaselineNeededError)
         assert not target.exists(self.relation.table)

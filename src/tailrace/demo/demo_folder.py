@@ -1,4 +1,4 @@
-"""The demo's folder: created and marked by the demo, and only then replaced."""
+"""Creates and marks the demo's folder; only a marked folder is replaced."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ DATABASE = "demo"
 
 
 def make(folder: Path) -> EmbeddedPostgres:
-    """An empty folder with the demo's mark, replacing an earlier demo's; returns the server to start in it.
+    """Creates an empty folder with the demo's mark, or replaces an earlier demo's; returns the server to
+    start in it.
 
-    ConfigError when the folder holds something that no demo made.
+    Raises:
+        ConfigError: the folder was not created by a demo.
     """
     folder = folder.resolve()
     if folder.exists() and not folder.is_dir():
@@ -27,7 +29,7 @@ def make(folder: Path) -> EmbeddedPostgres:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
             raise ConfigError(
-                "the folder is not empty and was not made by a demo: it is left unchanged",
+                "the folder is not empty and was not created by a demo: it is left unchanged",
                 where=str(folder),
                 hint="give another one: --folder NAME",
             )
@@ -41,21 +43,21 @@ def make(folder: Path) -> EmbeddedPostgres:
 
 
 def server_of(folder: Path) -> EmbeddedPostgres:
-    """The server of an earlier demo, not started; ConfigError if there is none."""
+    """Returns the server of an earlier demo, not started; raises ConfigError without a demo."""
     mark = folder / MARK
     if not mark.exists():
-        raise ConfigError("there is no demo here", where=str(folder), hint="tailrace demo --folder NAME")
+        raise ConfigError("the folder has no demo", where=str(folder), hint="tailrace demo --folder NAME")
     return EmbeddedPostgres(folder / "pg", port=json.loads(mark.read_text())["port"])
 
 
 def hints(folder: Path, task_file: Path, target: str) -> list[str]:
-    """Commands to try after the demo, as typed in the current folder."""
+    """Returns commands to try after the demo, as typed in the current folder."""
     python = Path(sys.executable)
     ours = python.parent / "tailrace"
     found = shutil.which("tailrace")
     short = found is not None and Path(found) == ours
-    tailrace, interpreter = ("tailrace", "python") if short else (_here(ours), _here(python))
-    code = f"from deltalake import DeltaTable; print(DeltaTable({_here(Path(target))!r}).to_pandas())"
+    tailrace, interpreter = ("tailrace", "python") if short else (_relative(ours), _relative(python))
+    code = f"from deltalake import DeltaTable; print(DeltaTable({_relative(Path(target))!r}).to_pandas())"
     return [
         f"{tailrace} status {task_file}",
         f'{interpreter} -c "{code}"',
@@ -63,6 +65,6 @@ def hints(folder: Path, task_file: Path, target: str) -> list[str]:
     ]
 
 
-def _here(path: Path) -> str:
-    """A path relative to the working directory, if it is below it."""
+def _relative(path: Path) -> str:
+    """Returns a path relative to the working directory, if it is below it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

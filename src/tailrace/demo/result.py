@@ -1,4 +1,4 @@
-"""What happened in the demo."""
+"""The result of the demo."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TableLine:
 
 
 @dataclass
-class Played:
-    """What happened, for the screen and `--json`. Seconds are counted from the demo's start. `spark`: by kind
-    of step, the jobs and tasks that Spark ran, and the changes and rows handled by them and by the driver."""
+class DemoResult:
+    """The result, for the screen and `--json`. Seconds are counted from the demo's start. `spark`: by kind of
+    step, the jobs and tasks that Spark ran, and the changes and rows handled by them and by the driver."""
 
     folder: str
     task_file: str
@@ -51,5 +51,5 @@ class Played:
         return bool(self.tables) and all(t.equal for t in self.tables)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the result for `--json`."""
         return {"equal": self.equal} | asdict(self)
