@@ -230,7 +230,7 @@ GENERATED = "create table {}.a (id int primary key, n int, twice int generated a
         pytest.param(GENERATED.format("lake"), "column twice is computed", marks=SINCE_18),
         (
             "create table lake.a (id int primary key, n int generated always as identity, twice int)",
-            "column n is GENERATED ALWAYS, and takes no updates",
+            "column n is GENERATED ALWAYS, and cannot be updated",
         ),
         ("create table lake.a (id int generated always as identity primary key, n int, twice int)", None),
     ],

@@ -101,9 +101,9 @@ def insert(
             arrays.append(pa.array(columns[name], type_))
     df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
     table = ChangeTable(df, ["id"], relation.key and [c.name for c in relation.columns])
-    read_csv = ChangeBatch(relation.table, relation, ChangeRange(None, size))
+    batch = ChangeBatch(relation.table, relation, ChangeRange(None, size))
     with TemporaryDirectory() as folder:
-        return relation, merge_rows(target, table, read_csv, folder)
+        return relation, merge_rows(target, table, batch, folder)
 
 
 @pytest.mark.slow

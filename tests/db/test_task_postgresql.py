@@ -169,7 +169,7 @@ def test_a_baseline_does_not_touch_what_others_made(
     db.execute("create schema lake; create table lake.t (mine int)")
     drain(task, spark)
     held = lifecycle.of_task(task.commands_path, {}).waiting
-    assert list(held) == ["s.t"] and "did not make it" in held["s.t"].why
+    assert list(held) == ["s.t"] and "did not create it" in held["s.t"].why
     assert db.execute("table lake.t").fetchall() == []
 
 

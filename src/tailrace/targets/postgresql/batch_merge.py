@@ -1,9 +1,9 @@
 """The merge of a batch into a PostgreSQL table, in one transaction.
 
-The keys of the changes go to the database, and what it has of them comes back. The engine decides each
-change, and the rows that result are staged by COPY and merged. The transaction sees the table as it was at
-its beginning: if another session changes a row of the batch in the meantime, the database reports it, and the
-transaction is repeated. If the database refuses rows, the changes are applied one at a time.
+The keys of the changes are sent to the database, which returns the keys that exist. The engine decides each
+change. The resulting rows are staged by COPY and merged. The transaction sees the table as of its start. If
+another session changes a row of the batch meanwhile, the database reports an error, and the transaction is
+repeated. If the database refuses rows, the changes are applied one at a time.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from .single_changes import SingleChanges
 
 _ATTEMPTS = 5
 Merged = tuple[ApplyOutcome, MergeResult | None]
-"""The outcome, and what was found; None if the table had the batch already."""
+"""The outcome, and the result; None instead of the result if the table had the batch already."""
 
 
 @dataclass(frozen=True)
 class BatchMerge:
-    """The merge of a batch; as a function, the task of a Spark job that gets all its changes.
+    """The merge of a batch; called as a function, the task of a Spark job that gets all its changes.
 
     Attributes:
-        place, task, repairs, at: of its progress, see `Progress`.
-        reached: the progress of the table when the batch was cut.
-        upto: the change number that the batch reaches.
+        database, task, repairs: see `ProgressTable`.
+        at: the location of the table's rows.
+        row: the progress row of the table when the changes were selected.
+        end: the last change number of the batch.
         relation: the target's layout.
-        audit: how the changes are judged.
-        extra: columns that the changes have besides those of the target.
-        memory_bytes: memory that the merge may use; None: no limit. Changes take at most a third of it, and
-            are merged in chunks if they need more.
+        audit: how the changes are decided.
+        extra: further columns of the changes, besides those of the target.
+        memory_bytes: the memory that the merge may use; None: no limit. Changes that need more than a third
+            of it are merged in chunks.
     """
 
     database: Database
@@ -110,12 +111,20 @@ def _same(at: TargetLocation, _: str) -> TargetLocation:
 
 @dataclass
 class _Transaction:
-    """One attempt; `found`: of each chunk, `aside`: rows of exceptions."""
+    """One attempt.
+
+    Attributes:
+        merge: the merge of the batch.
+        session: the connection.
+        found: the results of the chunks.
+        exceptions: the rows of exceptions.
+        flagged: the number of flagged changes.
+    """
 
     merge: BatchMerge
     session: Session
     found: list[MergeResult] = field(default_factory=list)
-    aside: list[pa.Table] = field(default_factory=list)
+    exceptions: list[pa.Table] = field(default_factory=list)
     flagged: int = 0
 
     def run(self, first: ChangeChunk, chunks: ChunkReader) -> Merged:
@@ -130,7 +139,7 @@ class _Transaction:
                 self._chunk(chunk)
         found = self._joined()
         if not merge.audit.plain:
-            write_exceptions(self.aside, merge.audit, found.tally, order_key(found.end))
+            write_exceptions(self.exceptions, merge.audit, found.tally, order_key(found.end))
         if found.end is None:
             return found.outcome, found
         self._note(found, found.end)
@@ -140,11 +149,12 @@ class _Transaction:
         return outcome, replace(found, outcome=outcome)
 
     def _begun(self) -> ProgressRow:
-        """The table's progress, which no other transaction changes from now on."""
+        """Locks and returns the table's progress row."""
         merge, session = self.merge, self.session
         progress, table = merge.progress, merge.relation.table
         session.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # First: if a task that shares the target widened a column after the snapshot, that would see no rows.
+        # The lock comes first: if another task widened a column after the snapshot, this one would see no
+        # rows.
         session.execute(f"LOCK TABLE {progress.target(table)} IN ROW EXCLUSIVE MODE".encode())
         session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
         now = progress.read(session, table, lock=True)
@@ -153,7 +163,7 @@ class _Transaction:
         raise ApplyError(
             "another process applied to this table meanwhile; nothing of this batch was written",
             where=merge.where,
-            hint="run a task once only; a pooler before the target must keep session locks",
+            hint="run each task only once; a connection pooler must keep session locks",
         )
 
     def _chunk(self, chunk: ChangeChunk) -> None:
@@ -162,17 +172,17 @@ class _Transaction:
         auditor, counts = self._applied(one)
         auditor.finish_log()
         if not merge.audit.plain:
-            self.aside.append(auditor.exceptions())
+            self.exceptions.append(auditor.exceptions())
         self.flagged += int(auditor.batch.flagged(auditor.batch.changes).sum())
         outcome = ApplyOutcome(
             counts.inserted, counts.updated, counts.deleted, merge.row.version, counts.plan
         )
         found = auditor.result(outcome)
-        assert found is not None  # noqa: S101 - it has decided
+        assert found is not None  # noqa: S101 - the changes are decided
         self.found.append(found)
 
     def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, RowCounts]:
-        """Merges a chunk at once. If the database refuses that, applies it one change at a time."""
+        """Merges a chunk together. If the database refuses rows, applies it one change at a time."""
         auditor = one.auditor()
         if one.read_rows(auditor):
             auditor = one.auditor()
@@ -190,7 +200,7 @@ class _Transaction:
         return singles.auditor, counts
 
     def _audit(self) -> Audit:
-        """The audit of the next chunk: conflicts and flags count on."""
+        """Returns the audit of the next chunk, with the conflicts and flagged changes of earlier chunks."""
         audit = self.merge.audit
         if not self.found:
             return audit
@@ -223,7 +233,7 @@ class _Transaction:
         return first
 
     def _note(self, found: MergeResult, end: int) -> None:
-        """Leaves a note of the key log's files."""
+        """Stores a note with the key log's files."""
         if (log := self.merge.audit.keylog) is None:
             return
         header, table = log.header, self.merge.relation.table

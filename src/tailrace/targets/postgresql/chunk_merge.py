@@ -44,7 +44,7 @@ class RowCounts:
 
 @dataclass
 class ChunkMerge:
-    """Merges a chunk.
+    """The merge of a chunk.
 
     Attributes:
         on: the connection, in the batch's transaction.
@@ -61,9 +61,9 @@ class ChunkMerge:
     chunk: ChangeChunk
     source: Source = field(init=False)
     living: Places = field(init=False)
-    """Of each key's number how many living rows the target has."""
+    """By key number, the number of rows of the target that are not marked as deleted."""
     present: npt.NDArray[np.bool_] = field(init=False)
-    """Of each key's number whether the target has a row, living or marked as deleted."""
+    """By key number, whether the target has a row, including rows marked as deleted."""
 
     def __post_init__(self) -> None:
         self.source = self.chunk.source
@@ -73,12 +73,12 @@ class ChunkMerge:
 
     @property
     def target(self) -> str:
-        """The target, as quoted SQL."""
+        """The target as quoted SQL."""
         return self.progress.target(self.relation.table)
 
     @property
     def staging(self) -> CopySession:
-        """Sends rows to the database."""
+        """Copies rows to and from the database."""
         return CopySession(self.session, self.relation.table)
 
     @cached_property
@@ -86,7 +86,7 @@ class ChunkMerge:
         return TargetTypes.of(self.session, self.target, self.relation.columns)
 
     def auditor(self) -> BatchAuditor:
-        """A new auditor of the changes, which knows those whose values the target cannot hold."""
+        """Returns a new auditor of the changes, with data errors for values that the target cannot hold."""
         made = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
         found: list[pa.StringArray | None] = [self._unsupported]
         if self._refused_keys:
@@ -98,8 +98,8 @@ class ChunkMerge:
         return made
 
     def read_rows(self, auditor: BatchAuditor) -> bool:
-        """Reads what the target has under the keys of the changes; returns whether the database refuses some
-        of these keys, or holds some to be equal."""
+        """Reads the target's rows with the keys of the changes. Returns whether the database refuses some of
+        these keys, or treats some as equal."""
         if not (self.chunk.adds or auditor.ignores_rows or not len(self.living)):
             if self.source.key:
                 self._read_castable_keys()
@@ -114,7 +114,7 @@ class ChunkMerge:
         try:
             with self.session.transaction():
                 self._read_keys()
-        except psycopg.Error as error:  # a text is no value of the key's type
+        except psycopg.Error as error:  # a text is not a valid value of the key's type
             if not is_refusal(error):
                 raise
             self._find_refused_keys(np.arange(len(self.living)))
@@ -145,7 +145,7 @@ class ChunkMerge:
                 self._find_refused_keys(half)
 
     def merge(self, auditor: BatchAuditor) -> RowCounts:
-        """Decides the changes, and writes what results of them."""
+        """Decides the changes, and writes the resulting rows."""
         if self.chunk.adds:
             made, decided = self.source, auditor.decide(NO_ROWS)
         else:
@@ -164,7 +164,7 @@ class ChunkMerge:
         return self.counts(decided, emptied)
 
     def counts(self, decided: Batch, emptied: int) -> RowCounts:
-        """The numbers of rows, net: a key that is inserted and deleted counts nowhere."""
+        """Returns the net numbers of rows: a key that is inserted and deleted is not counted."""
         if self.chunk.adds:
             return RowCounts(int(decided.decided.effective.sum()), 0, 0, "append")
         plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "keyless"
@@ -179,7 +179,7 @@ class ChunkMerge:
         return RowCounts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
 
     def count_rows(self) -> int:
-        """The number of the source's rows that the target has."""
+        """Returns the number of the source's rows in the target."""
         return count_partition(self.session, self.progress, self.relation.table)
 
     def _empties(self, decided: Batch) -> bool:
@@ -187,21 +187,21 @@ class ChunkMerge:
 
     @cached_property
     def _unsupported(self) -> pa.StringArray | None:
-        """Of each change row why no database holds its values; None if it holds all."""
+        """By change row, why PostgreSQL cannot hold its values; None if it can hold all."""
         return unsupported(self.source.rows, self.relation)
 
     def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> StagingTable:
-        """Sends rows to a temporary table."""
+        """Copies rows to a temporary table."""
         return self.staging.stage(name, extra, self._data(rows), self.relation.columns, self._types.casts)
 
     def _data(self, rows: pa.Table) -> list[pa.ChunkedArray]:
-        """The columns of the target; NULL for values that no database holds."""
+        """Returns the columns of the target, with NULL for values that PostgreSQL cannot hold."""
         rows = rows.select([c.name for c in self.relation.columns])
         return list((rows if self._unsupported is None else without_unsupported(rows)).columns)
 
     def _stage_keys(self) -> None:
-        """Sends the keys with their numbers. Keys that the database holds to be equal though their texts
-        differ, as 1.0 and 1.00, become one key: one row counts."""
+        """Copies the keys and their numbers to a temporary table. Keys that the database treats as equal
+        although their texts differ, such as 1.0 and 1.00, become one key."""
         self._stage(np.setdiff1d(np.arange(len(self.living)), list(self._refused_keys)))
         if not ambiguous_texts(self._key_casts):
             return
@@ -218,7 +218,7 @@ class ChunkMerge:
             self.source = self.source.joined(first)
 
     def _stage(self, numbers: Places) -> None:
-        """Sends the keys with these numbers, except those that no database holds."""
+        """Copies the keys with these numbers, except those that PostgreSQL cannot hold."""
         if self._unsupported is not None:
             held = self.chunk.source.keys.place[self._unsupported.is_null().to_numpy(zero_copy_only=False)]
             numbers = numbers[np.isin(numbers, held)]
@@ -248,7 +248,7 @@ class ChunkMerge:
         extra = {OP: pa.array(np.where(gone, "D", "U"))}
         if made.partial:
             extra[KEPT] = _kept(one(rows[KEPT]), gone)
-        # Images of deletes need have no key.
+        # Images of deletes may have no key.
         keys = self._key_rows().take(pa.array(np.flatnonzero(last >= 0)))
         for name in made.key:
             column = pc.if_else(pa.array(gone), one(keys[name]), one(rows[name]))
@@ -269,7 +269,7 @@ class ChunkMerge:
         self.staging.copy(f"{self.target} ({names})", self._data(rows))
 
     def _copies(self) -> Places:
-        """Of each different row of a table without key, by its number, how many copies the target has."""
+        """Returns by number of the different rows of a keyless table, how many copies the target has."""
         last = self.source.last
         extra = {NUMBER: pa.array(np.arange(len(last)))}
         staged = self.stage("tailrace_named", extra, self.source.rows.take(pa.array(last)))
@@ -283,7 +283,7 @@ class ChunkMerge:
         return found
 
     def _write_copies(self, net: Places) -> None:
-        """Adds or deletes as many copies of each different row."""
+        """Adds or deletes copies of rows; `net`: the change of the number of copies of each different row."""
         changed = np.flatnonzero(net)
         if not len(changed):
             return
@@ -295,7 +295,7 @@ class ChunkMerge:
         to.add_copies()
 
     def _key_rows(self) -> pa.Table:
-        """The keys in the order of their numbers."""
+        """Returns the keys in the order of their numbers."""
         place = self.source.keys.place
         row = np.zeros(len(self.source.last), np.int64)
         row[place] = np.arange(len(place))
@@ -316,6 +316,6 @@ class ChunkMerge:
 
 
 def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:
-    """`KEPT` of rows of which something stays; NULL for the others."""
+    """Returns `KEPT` of rows that keep columns; NULL for the others."""
     some = pc.and_(pc.match_substring(kept, "1"), pa.array(~gone))
     return pc.if_else(some, kept, pa.scalar(None, pa.string()))

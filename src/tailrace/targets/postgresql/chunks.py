@@ -1,4 +1,4 @@
-"""The changes of a batch in chunks that memory holds, each of whole changes and in their order."""
+"""Divides the changes of a batch into chunks that fit into memory, in the order of the changes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ChangeChunk:
 
     Attributes:
         source: the changes.
-        adds: each change adds a row, whatever the target has.
-        texts: the texts of the changes for the key log, see `Rendering.parts`.
-        pool: runs work beside the merge.
-        upto: the change number that they reach.
-        last: no chunk follows.
+        adds: each change adds a row, without reading the target.
+        texts: the texts of the changes for the key log, see `TextRenderer.parts`.
+        pool: runs work in parallel to the merge.
+        end: the last change number.
+        last: whether no chunk follows.
     """
 
     source: Source
@@ -50,12 +50,12 @@ class OrderError(TailraceError):
 
 
 class ChunkReader:
-    """Cuts the change rows of a batch.
+    """Reads the change rows of a batch in chunks.
 
     Args:
-        batches: the rows; they can be cut if their order is that of the changes.
-        limit: the maximum number of bytes of a chunk; None: one chunk has all.
-        upto: the change number that the batch reaches.
+        batches: the rows; they can be divided only if they are in the order of the changes.
+        limit: the maximum bytes of a chunk; None: one chunk has all rows.
+        end: the last change number of the batch.
         relation, audit, extra: of the batch; see `BatchMerge`.
     """
 
@@ -68,7 +68,7 @@ class ChunkReader:
         audit: Audit,
         extra: pa.Schema,
     ) -> None:
-        self._rest, self._limit, self._upto = iter(batches), limit, end
+        self._rest, self._limit, self._end = iter(batches), limit, end
         self._audit, self._schema = audit, schema_of(relation.columns)
         self._key, self._columns = tuple(relation.key), batch_columns(extra, self._schema)
         self._left: pa.RecordBatch | None = None
@@ -81,7 +81,7 @@ class ChunkReader:
         """Reads the next chunk; its texts are rendered until the block ends.
 
         Raises:
-            OrderError: the rows cannot be cut.
+            OrderError: the rows are not in the order of the changes.
         """
         with TextRenderer(self._audit, cores()) as texts, thread_pool("audit") as pool:
             rows = read_sorted(self._batches(), self._columns, None, texts)
@@ -89,7 +89,7 @@ class ChunkReader:
             first, last = (rows[SEQ][at].as_py() if rows.num_rows else "" for at in (0, -1))
             if rows.num_rows and first <= self._last:
                 raise OrderError("the changes are not in their order")
-            end, self._last = number_of(last) if self.more else self._upto, last
+            end, self._last = number_of(last) if self.more else self._end, last
             source = append_source(rows, self._key, self._schema, self._audit)
             adds = source is not None
             source = source or source_of(rows, self._key, self._schema, self._audit.rules)
@@ -111,5 +111,5 @@ class ChunkReader:
 
 
 def _last_change(batch: pa.RecordBatch) -> int:
-    """Where the rows of a batch's last change begin."""
+    """Returns the index of the first row of a batch's last change."""
     return int(pc.index(batch[SEQ], batch[SEQ][-1]).as_py()) if batch.num_rows else 0

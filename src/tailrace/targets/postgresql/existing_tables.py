@@ -1,7 +1,8 @@
-"""Tables that were made by hand for a task to fill, with their own indexes, defaults and constraints.
+"""Tables that were created manually for a task to fill, with their own indexes, defaults and constraints.
 
-An empty table is accepted if its columns and types fit. It stays: a new baseline empties and fills it, where
-a table that tailrace made is replaced. A table that does not fit is refused with the differences."""
+An empty table is accepted if its columns and types fit. A new baseline empties and fills it, while a table
+that tailrace created is replaced. A table that does not fit is refused with a list of the differences.
+"""
 
 from __future__ import annotations
 
@@ -43,16 +44,23 @@ _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 
 @dataclass(frozen=True)
 class ExistingColumn:
-    """A column of a table: its type, as `format_type` names it, and what hinders values."""
+    """A column of an existing table.
+
+    Attributes:
+        type: its type, as `format_type` names it.
+        not_null: it is NOT NULL.
+        default: it has a default.
+        computed: its values are generated from an expression.
+        always_identity: it is GENERATED ALWAYS AS IDENTITY, and cannot be updated.
+        nondeterministic: its collation treats some different texts as equal.
+    """
 
     type: str
     not_null: bool
     default: bool
     computed: bool
     always_identity: bool
-    """It is GENERATED ALWAYS AS IDENTITY, and takes no updates."""
     nondeterministic: bool
-    """Its collation holds texts that differ to be equal."""
 
 
 def can_adopt(
@@ -62,11 +70,11 @@ def can_adopt(
     relation: Relation,
     rule_columns: Mapping[str, str] = {},
 ) -> bool:
-    """Whether a table that was made by hand becomes the target of a table that has none; False: there is no
-    such table. `rule_columns`: columns (name -> Spark SQL type) that rules add: it may have them.
+    """Whether a manually created table becomes the target of a source table; false if there is no such table.
+    `rule_columns`: columns (name -> Spark SQL type) that rules add, which it may have.
 
     Raises:
-        ApplyError: there is one that does not fit, or the table has another target already.
+        ApplyError: the table does not fit, or the source table has another target already.
     """
     table, target = relation.table, progress.target(relation.table)
     progress.refuse_two(session, table)
@@ -83,28 +91,28 @@ def can_adopt(
 
 
 def why_not_adoptable(session: Session, progress: ProgressTable, table: str) -> str | None:
-    """Why a table cannot become a target, whatever its columns are; None: it can."""
+    """Returns why a table cannot become a target, apart from its columns; None if it can."""
     if progress.fed(session, table):
         return "is another task's target"
     return "has rows" if holds(session, f"SELECT EXISTS (SELECT FROM {progress.target(table)})") else None
 
 
 def exists_message(target: str, why: str) -> str:
-    """The message about a table that cannot become a target."""
-    return f"the table {target} exists already, this task did not make it, and it {why}"
+    """Returns the message about a table that cannot become a target."""
+    return f"the table {target} exists already, this task did not create it, and it {why}"
 
 
 def with_rule_columns(
     session: Session, target: str, relation: Relation, rule_columns: Mapping[str, str]
 ) -> Relation:
-    """The layout of an accepted table, with those columns that rules add and that it has already."""
-    have, mine = _columns(session, target), {c.name for c in relation.columns}
-    added = [rule_column(n, kind) for n, kind in rule_columns.items() if n in have and n not in mine]
+    """Returns the layout of an accepted table, including its columns that rules add."""
+    have, names = _columns(session, target), {c.name for c in relation.columns}
+    added = [rule_column(n, kind) for n, kind in rule_columns.items() if n in have and n not in names]
     return relation.with_columns([*relation.columns, *added])
 
 
 def key_statement(session: Session, target: str, relation: Relation) -> str | None:
-    """The statement that gives a table its key; None if it has one."""
+    """Returns the statement that adds the primary key to a table; None if it has a unique index on it."""
     if not relation.key or _unique(session, target, relation)[1]:
         return None
     return f"ALTER TABLE {target} ADD PRIMARY KEY ({', '.join(map(quoted, relation.key))})"
@@ -123,14 +131,14 @@ def _differences(
             yield from _of_column(c, have[c.name], keyed=bool(relation.key))
     for c in added:
         yield from _of_column(c, have[c.name], keyed=True)
-    own = {c.name for c in (*relation.columns, *added)}
+    known = {c.name for c in (*relation.columns, *added)}
     for name, one in have.items():
-        if name in own - {c.name for c in added}:
+        if name in known - {c.name for c in added}:
             continue
-        if one.not_null and (name in own or not (one.default or one.computed)):
-            why = "and the source does not have it" if name not in own else "and rules leave it NULL"
+        if one.not_null and (name in known or not (one.default or one.computed)):
+            why = "and the source does not have it" if name not in known else "and rules leave it NULL"
             yield f"column {name} is NOT NULL, {why}", f"ALTER {quoted(name)} DROP NOT NULL"
-        if name in own and one.default:
+        if name in known and one.default:
             yield (
                 f"column {name} has a default, and rules leave it NULL",
                 f"ALTER {quoted(name)} DROP DEFAULT",
@@ -150,14 +158,14 @@ def _of_column(column: Column, have: ExistingColumn, *, keyed: bool) -> Iterator
             f"{alter} TYPE {column_type(column)}",
         )
     elif have.always_identity and keyed and not column.key:
-        yield f"column {name} is GENERATED ALWAYS, and takes no updates", f"{alter} SET GENERATED BY DEFAULT"
+        yield f"column {name} is GENERATED ALWAYS, and cannot be updated", f"{alter} SET GENERATED BY DEFAULT"
     elif have.nondeterministic and column.key:
-        yield f"column {name} is in the key, and its collation holds texts that differ to be equal", ""
+        yield f"column {name} is in the key, and its collation treats different texts as equal", ""
 
 
 def fits(have: str, column: Column) -> bool:
-    """Whether a type, as `format_type` names it, holds every value of a column: it is the type that tailrace
-    makes, that of the source, or a wider one.
+    """Whether a type (as `format_type` names it) holds every value of a column: it is the type that tailrace
+    would use, the type of the source, or a wider one.
 
     >>> n = Column("n", 1, "integer", "int4", "int")
     >>> v = Column("v", 2, "character varying(9)", "varchar", "string")
@@ -166,24 +174,24 @@ def fits(have: str, column: Column) -> bool:
     >>> fits("text", v), fits("character varying(10)", v), fits("character varying(8)", v), fits("integer", v)
     (True, True, False, False)
     """
-    made, plain = formatted(column_type(column)), formatted(sql_type(column.type))
-    if have in (made, plain, column.source_type) or have in _WIDER.get(made, ()):
+    usual, plain = formatted(column_type(column)), formatted(sql_type(column.type))
+    if have in (usual, plain, column.source_type) or have in _WIDER.get(usual, ()):
         return True
     if column.type == "string":
         same_name = have.rpartition(".")[2] == column.source_type.rpartition(".")[2]
-        wanted, found = _LENGTH.fullmatch(made), _LENGTH.fullmatch(have)
+        wanted, found = _LENGTH.fullmatch(usual), _LENGTH.fullmatch(have)
         return have in _TEXTS or same_name or bool(wanted and found and int(found[1]) >= int(wanted[1]))
-    return _has_room(have, made)
+    return _has_room(have, usual)
 
 
-def _has_room(have: str, made: str) -> bool:
-    """Whether a numeric has room for a whole number or another numeric."""
-    wanted, found = _NUMERIC.fullmatch(made), _NUMERIC.fullmatch(have)
-    if made not in _DIGITS and not wanted:
+def _has_room(have: str, kind: str) -> bool:
+    """Whether a numeric type holds all values of an integer type or another numeric type."""
+    wanted, found = _NUMERIC.fullmatch(kind), _NUMERIC.fullmatch(have)
+    if kind not in _DIGITS and not wanted:
         return False
     if not found:
         return have == "numeric"
-    digits, scale = (int(wanted[1]), int(wanted[2])) if wanted else (_DIGITS[made], 0)
+    digits, scale = (int(wanted[1]), int(wanted[2])) if wanted else (_DIGITS[kind], 0)
     return int(found[2]) >= scale and int(found[1]) - int(found[2]) >= digits - scale
 
 

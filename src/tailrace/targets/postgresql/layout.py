@@ -1,7 +1,7 @@
-"""Layouts of PostgreSQL targets: they are created, follow the source's layout by `attnum`, and are renamed.
+"""Layouts of PostgreSQL targets: create tables, follow the source's layout by `attnum`, rename tables.
 
-A change of layout is one transaction of ALTER TABLE together with its note in `tailrace_progress`, so it has
-happened or not; what others gave to the table (indexes, grants, views) stays where PostgreSQL lets it.
+A change of layout is one transaction of ALTER TABLE and the update of `tailrace_progress`, so it happens
+completely or not at all. Indexes, grants and views that were added to the table stay if PostgreSQL allows it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from ..multi_source import TargetLocation, refuse_column_loss
 from ..rule_columns import split_rule_columns
 from .connection import Database, check_names, exists, number_of
 from .existing_tables import can_adopt, key_statement, with_rule_columns
-from .multi_source import refuse, with_target_types
+from .multi_source import refuse, with_added_columns
 from .progress import TABLE, ProgressTable, lock_ddl, make_schema
 from .types import column_type, column_types, retype_steps, sql_type
 
 
 def create(session: Session, database: Database, progress: ProgressTable, relation: Relation) -> None:
-    """Makes an empty target and its row of progress; ApplyError when somebody else's table is there. To a
-    target that others feed it comes with a row of progress alone."""
+    """Creates an empty target and its progress row. A shared target of other sources only gets a progress
+    row.
+
+    Raises:
+        ApplyError: there is a table that tailrace did not create and that cannot be used.
+    """
     table = relation.table
     with session.transaction():
         progress.prepare(session)
@@ -46,23 +50,23 @@ def create(session: Session, database: Database, progress: ProgressTable, relati
 def adopted_layout(
     session: Session, database: Database, progress: ProgressTable, relation: Relation
 ) -> Relation | None:
-    """The layout in which a target that somebody made is to be taken; None when there is none, or others feed
-    it. Nothing is changed.
+    """Returns the layout of a manually created table that becomes the target; None if there is no such table,
+    or if the target is shared. Changes nothing.
 
     Raises:
-        ApplyError, BaselineNeededError: the table that is there cannot be used.
+        ApplyError, BaselineNeededError: the existing table cannot be used.
     """
     if others := progress.others(session, relation.table):
         refuse(progress, relation, others)
         return None
-    own, added = split_rule_columns(relation)
-    if not can_adopt(session, database, progress, own, added):
+    data, added = split_rule_columns(relation)
+    if not can_adopt(session, database, progress, data, added):
         return None
-    return with_rule_columns(session, progress.target(relation.table), own, added)
+    return with_rule_columns(session, progress.target(relation.table), data, added)
 
 
 def create_table(session: Session, progress: ProgressTable, relation: Relation, *, key: bool = True) -> None:
-    """Makes an empty table that is nobody's yet; within a transaction."""
+    """Creates an empty table without a progress row; must be called in a transaction."""
     table = relation.table
     make_schema(session, progress.split(table)[0])
     columns = definition(relation, key=key, plain=bool(progress.partition(table)))
@@ -71,8 +75,8 @@ def create_table(session: Session, progress: ProgressTable, relation: Relation, 
 
 
 def definition(relation: Relation, *, key: bool = True, plain: bool = False) -> str:
-    """The columns of a target, and its primary key, as in CREATE TABLE; `plain`: in the types that values
-    travel in."""
+    """Returns the columns of a target and its primary key for CREATE TABLE; `plain`: with the types in which
+    values are sent."""
     check_names([c.name for c in relation.columns], relation.table)
     lines = [f"{quoted(c.name)} {sql_type(c.type) if plain else column_type(c)}" for c in relation.columns]
     if key and relation.key:
@@ -81,22 +85,24 @@ def definition(relation: Relation, *, key: bool = True, plain: bool = False) -> 
 
 
 def primary_key(relation: Relation) -> str:
-    """The key as a table constraint."""
+    """Returns the key as a table constraint."""
     return f"PRIMARY KEY ({', '.join(map(quoted, relation.key))})"
 
 
 def same(one: Relation, other: Relation) -> bool:
-    """Whether two layouts make the same target."""
+    """Whether two layouts result in the same table."""
     return [(c.attnum, c.name, c.type, c.key, column_type(c)) for c in one.columns] == [
         (c.attnum, c.name, c.type, c.key, column_type(c)) for c in other.columns
     ]
 
 
 def alter(session: Session, progress: ProgressTable, have: Relation, want: Relation) -> None:
-    """Brings a target from one layout to another; nothing happens when it has that one already.
+    """Changes a target from one layout to another; does nothing if it has the new layout already.
 
     Raises:
-        BaselineNeededError: its values do not fit the new types: the source changed them in a way of its own.
+        BaselineNeededError: values cannot be converted to the new types, because the source converted them by
+        its
+            own expression.
     """
     if same(have, want):
         return
@@ -104,15 +110,15 @@ def alter(session: Session, progress: ProgressTable, have: Relation, want: Relat
     with session.transaction():
         if progress.partition(want.table):
             lock_ddl(session)
-        have, made = alter_steps(session, progress, have, want)
-        for step in made:
+        have, steps = alter_steps(session, progress, have, want)
+        for step in steps:
             try:
                 session.execute(f"ALTER TABLE {target} {step}".encode())
             except psycopg.DataError as error:
                 raise BaselineNeededError(
-                    f"older values do not fit the column as it is now ({step}): {error.diag.message_primary}",
+                    f"older values do not fit the new column ({step}): {error.diag.message_primary}",
                     where=want.table,
-                    hint="the source changed them in a way of its own (USING); `tailrace resync` brings them",
+                    hint="the source converted them by an expression (USING); `tailrace resync` loads them",
                 ) from error
         if have.key and _key(have) != _key(want):
             _drop_key(session, target, have, want)
@@ -124,80 +130,87 @@ def alter(session: Session, progress: ProgressTable, have: Relation, want: Relat
 def alter_steps(
     session: Session, progress: ProgressTable, have: Relation, want: Relation
 ) -> tuple[Relation, list[str]]:
-    """The layout that a target has, with the columns that others brought to it, and what ALTER TABLE has to
-    do for another one, except keys. Nothing is changed.
+    """Returns the target's layout, including columns that other sources have added, and the steps of ALTER
+    TABLE to another layout, except those for keys. Changes nothing.
 
     Raises:
-        ApplyError, BaselineNeededError: the target cannot be given that layout.
+        ApplyError, BaselineNeededError: the target cannot get the new layout.
     """
-    target, own = progress.target(want.table), bool(progress.partition(want.table))
+    target, shared = progress.target(want.table), bool(progress.partition(want.table))
     check_names([c.name for c in want.columns], want.table)
-    if own:
+    if shared:
         refuse_column_loss(have, want, target)
-        have = with_target_types(have, want, progress.others(session, want.table))
-    return have, steps(have, want, column_types(session, target), plain=own)
+        have = with_added_columns(have, want, progress.others(session, want.table))
+    return have, column_steps(have, want, column_types(session, target), plain=shared)
 
 
 def follow(session: Session, progress: ProgressTable, have: Relation, want: Relation) -> None:
-    """Brings an empty target that somebody made to a layout, as `alter` does.
+    """Changes the layout of an empty table that was created manually, like `alter`.
 
     Raises:
-        ApplyError: a column becomes another type that only whoever made it can give it.
+        ApplyError: a column needs another type, which has to be changed manually.
     """
     try:
         alter(session, progress, have, want)
     except BaselineNeededError as error:
         raise ApplyError(
-            f"{error.what}, and somebody made the target",
+            f"{error.what}, and the target was created manually",
             where=want.table,
-            hint="drop the target, or alter the column there by hand, then `tailrace resync`",
+            hint="drop the target, or alter its column manually, then `tailrace resync`",
         ) from error
 
 
-def steps(have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bool = False) -> list[str]:
-    """What ALTER TABLE has to do, in order, keys aside; `kinds`: the types that the columns have; `plain`:
-    new ones get those that values travel in.
+def column_steps(
+    have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bool = False
+) -> list[str]:
+    """Returns the steps of ALTER TABLE from one layout to another, in order, except those for keys.
+
+    Args:
+        have: the old layout.
+        want: the new layout.
+        kinds: the types of the target's columns.
+        plain: new columns get the types in which values are sent.
 
     >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
-    >>> steps(Relation(1, "s", "t", "f", (a,)), Relation(1, "s", "t", "f", (b,)), {})
+    >>> column_steps(Relation(1, "s", "t", "f", (a,)), Relation(1, "s", "t", "f", (b,)), {})
     ['DROP COLUMN "a"', 'ADD COLUMN "b" text']
     """
     old = {c.attnum: c for c in have.columns}
     stays = [c for c in want.columns if c.attnum in old]
     refuse_new_key(have, want)
     for c in stays:
-        # Its own casts are the words the source wrote.
+        # PostgreSQL's casts give the same texts as the source.
         refuse_retype(have.table, old[c.attnum], c, as_text=True)
-    kept = {c.attnum for c in stays}
-    made = [f"DROP COLUMN {quoted(c.name)}" for c in have.columns if c.attnum not in kept]
+    staying = {c.attnum for c in stays}
+    steps = [f"DROP COLUMN {quoted(c.name)}" for c in have.columns if c.attnum not in staying]
     renamed = [c for c in stays if old[c.attnum].name != c.name]
-    # By way of names nobody has: two columns may have exchanged theirs.
-    made += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
-    made += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
+    # Two columns may have exchanged their names, so temporary names are used in between.
+    steps += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
+    steps += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
     for c in stays:
-        made += retype_steps(old[c.attnum], c, kinds.get(old[c.attnum].name))
+        steps += retype_steps(old[c.attnum], c, kinds.get(old[c.attnum].name))
     for c in want.columns:
         if c.attnum not in old:
-            made += _add_column(c, sql_type(c.type) if plain else column_type(c))
-    return made
+            steps += _add_column(c, sql_type(c.type) if plain else column_type(c))
+    return steps
 
 
 def _add_column(column: Column, kind: str) -> list[str]:
     name = quoted(column.name)
     if column.missing is None:
         return [f"ADD COLUMN {name} {kind}"]
-    # A default gives the rows that are there their value without writing them; new rows bring their own.
+    # The default is the value of existing rows, without rewriting them; new rows have their own values.
     constant = f"{literal(_constant(column, column.missing))}::{kind}"
     return [f"ADD COLUMN {name} {kind} DEFAULT {constant}", f"ALTER COLUMN {name} DROP DEFAULT"]
 
 
 def _constant(column: Column, missing: str) -> str:
-    """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
+    """Returns the value of an added column in older rows, as PostgreSQL writes the value of the lake type."""
     return _text(missing_value(column, missing))
 
 
 def _text(values: pa.Array) -> str:
-    """The first of some values, none of which is NULL but in arrays."""
+    """Returns the text of the first value, which is not NULL."""
     if pa.types.is_list(values.type):
         elements = values.flatten()
         return f"{{{','.join(_element(elements.slice(i, 1)) for i in range(len(elements)))}}}"
@@ -207,7 +220,7 @@ def _text(values: pa.Array) -> str:
 
 
 def _element(values: pa.Array) -> str:
-    """The first of some elements, as the text of an array has it."""
+    """Returns the text of the first element as part of the text of an array."""
     if values.null_count:
         return "NULL"
     escaped = _text(values).replace("\\", "\\\\").replace('"', '\\"')
@@ -219,56 +232,56 @@ def _key(relation: Relation) -> list[int]:
 
 
 def _drop_key(session: Session, target: str, have: Relation, want: Relation) -> None:
-    """Takes the primary key off, and the NOT NULL it left behind (it is gone with a column of its own)."""
+    """Drops the primary key, and then the NOT NULL of its columns (not needed for dropped columns)."""
     row = session.execute(
         "SELECT conname FROM pg_constraint WHERE conrelid = %s::regclass AND contype = 'p'", (target,)
     ).fetchone()
     if row:
         session.execute(f"ALTER TABLE {target} DROP CONSTRAINT {quoted(row[0])}".encode())
-    left = {c.attnum for c in have.columns if c.key}
+    old_key = {c.attnum for c in have.columns if c.key}
     for c in want.columns:
-        if c.attnum in left and not c.key:
+        if c.attnum in old_key and not c.key:
             session.execute(f"ALTER TABLE {target} ALTER COLUMN {quoted(c.name)} DROP NOT NULL".encode())
 
 
-def rename(session: Session, database: Database, task: str, table: str, now: str, to: str) -> None:
-    """Renames the target of a table from `now` to `to`; nothing happens when it is not there, or has that
-    name already. Needs a transaction.
+def rename(session: Session, database: Database, task: str, table: str, old: str, new: str) -> None:
+    """Renames the target of a table from `old` to `new`. Does nothing if it does not exist or has the new
+    name already. Must be called in a transaction.
 
     Raises:
-        NameTakenError: something else has that name, or others feed the target, too.
+        NameTakenError: the new name is taken, or the target is shared.
     """
-    before, after = database.target(now), database.target(to)
-    if before == after or not _has_target(session, database, task, table, now):
+    before, after = database.target(old), database.target(new)
+    if before == after or not _has_target(session, database, task, table, old):
         return
     lock_ddl(session)
-    rows, mine = database.control_table(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
-    others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({mine})"
+    rows, own_row = database.control_table(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
+    others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({own_row})"
     if session.execute(others.encode()).fetchone():
         raise NameTakenError(
-            f"others feed {before}, too: it keeps its name when {table} gets another one",
+            f"other sources write to {before}, too: it keeps its name when {table} is renamed",
             where=database.label,
-            hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
+            hint=f"name it in the mapping: `tables: {{{table}: {{target: {old}}}}}`",
         )
     if exists(session, after):
         raise NameTakenError(
-            f"the target of {table} is to be renamed, and there are both {before} and {after}",
+            f"cannot rename the target of {table}: both {before} and {after} exist",
             where=database.label,
             hint=f"drop or rename {after}, then `tailrace resume`",
         )
-    (old, name), (schema, wanted) = database.split(now), database.split(to)
-    make_schema(session, schema)
-    # By way of a name that is free in both schemas.
+    (old_schema, old_name), (new_schema, new_name) = database.split(old), database.split(new)
+    make_schema(session, new_schema)
+    # A temporary name that is free in both schemas is used in between.
     between = f"tailrace_rename_{number_of('rename', task, table) & (1 << 64) - 1:016x}"
-    steps = [f"{quoted(old)}.{quoted(name)} RENAME TO {quoted(between)}"]
-    if old != schema:
-        steps.append(f"{quoted(old)}.{quoted(between)} SET SCHEMA {quoted(schema)}")
-    steps.append(f"{quoted(schema)}.{quoted(between)} RENAME TO {quoted(wanted)}")
+    steps = [f"{quoted(old_schema)}.{quoted(old_name)} RENAME TO {quoted(between)}"]
+    if old_schema != new_schema:
+        steps.append(f"{quoted(old_schema)}.{quoted(between)} SET SCHEMA {quoted(new_schema)}")
+    steps.append(f"{quoted(new_schema)}.{quoted(between)} RENAME TO {quoted(new_name)}")
     for step in steps:
         session.execute(f"ALTER TABLE {step}".encode())
-    words = f"target = {literal(after)}"
-    session.execute(f"DELETE FROM {rows} WHERE {words}".encode())  # of one that is gone
-    session.execute(f"UPDATE {rows} SET {words} WHERE {mine}".encode())
+    new_target = f"target = {literal(after)}"
+    session.execute(f"DELETE FROM {rows} WHERE {new_target}".encode())  # of a table that was dropped
+    session.execute(f"UPDATE {rows} SET {new_target} WHERE {own_row}".encode())
 
 
 def _has_target(session: Session, database: Database, task: str, table: str, name: str) -> bool:

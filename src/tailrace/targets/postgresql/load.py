@@ -1,10 +1,11 @@
-"""Baselines. Workers COPY their parts into a new table; one transaction makes its rows the target's.
+"""Loads baselines. Workers COPY their parts into a new table, which one transaction makes the target.
 
-The rows are written once, the key's index is built when they all exist, and no reader sees the table before.
-A target that was made by hand, or that other sources feed, keeps its table and gets the rows. Every attempt
-has its own table, so a worker of an earlier one can do no harm. A part may be read twice (Spark repeats a
-task whose executor is lost): a second table records the parts that have ended, and the rows of the first
-count."""
+Rows are written once, the key's index is built after all rows, and no reader sees the table before. A shared
+or manually created target keeps its table, and the rows are inserted into it. Every attempt has its own
+table, so workers of an earlier attempt cannot disturb it. A part may be read twice, because Spark repeats a
+task whose executor is lost. A second table records the finished parts, and only the first result of a part
+counts.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SOON = b"SET LOCAL lock_timeout = '2s'"
-"""Capture reads nothing while it waits for other users of a target that is to be removed; it tries again."""
+"""Capture does not read while it waits for a lock on a target that is to be dropped; it tries again later."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,10 @@ class PostgresLanding:
     """The landing of one table (`capture.snapshot_sink`).
 
     Attributes:
-        place, task: the database, and the task's name.
+        database: the database.
+        task: the task's name.
         name: the table of this attempt.
-        at: where the rows of a mapped table are; None: in a target of the table's name.
+        at: the location of the rows of a mapped table; None: a target with the table's name.
         rule_columns: columns (name -> Spark SQL type) that rules add to the target.
         source: the source of the task, see `task_names`.
     """
@@ -76,7 +78,7 @@ class PostgresLanding:
     source: str = ""
 
     def begin(self, relation: Relation, number: int = 1) -> PostgresLanding:
-        """Creates the table that rows are copied to, and drops what an earlier attempt left."""
+        """Creates the table that rows are copied to, and drops the tables of earlier attempts."""
         table, progress = relation.table, self._progress()
         prefix = f"land_{number_of('land', self.task, table) & (1 << 64) - 1:016x}_"
         landing = replace(self, name=prefix + secrets.token_hex(8))
@@ -94,25 +96,25 @@ class PostgresLanding:
         return landing
 
     def part(self, relation: Relation, name: str = "") -> CopyPart:
-        """A COPY on its own connection."""
+        """Returns a COPY with its own connection."""
         return CopyPart(self, relation, name)
 
     @property
     def address(self) -> Mapping[str, str]:
-        """Names the table that parts go to."""
+        """The table that parts are copied to."""
         return {"table": self.name}
 
     @property
     def _ended(self) -> str:
-        """The table of parts that have been read."""
+        """The table of the finished parts."""
         return self.database.control_table(f"{self.name}_parts")
 
     def commit(self, relation: Relation, files: Sequence[AddedFile], after: int) -> int:
-        """Makes the rows all that the target has of the table, `after` its change number; returns the
+        """Replaces the rows of the table by the copied ones; `after`: the progress afterwards. Returns the
         transaction's number.
 
         Raises:
-            BaselineNeededError: the database refuses rows, or other sources have other columns there.
+            BaselineNeededError: the database refuses rows, or other sources of the target have other columns.
         """
         table, progress = relation.table, self._progress()
         with locked_session(self.database, self.task, table) as session:
@@ -141,17 +143,17 @@ class PostgresLanding:
                 raise BaselineNeededError(
                     f"the target refuses rows of the baseline: {str(error).strip()}",
                     where=table,
-                    hint="correct the rows, the target or its mapping (may the key be NULL, or come twice?), "
-                    "then `tailrace resync` the table",
+                    hint="correct the rows, the target or its mapping (NULL or duplicate keys?), then "
+                    "`tailrace resync` the table",
                 ) from error
             session.execute(f"ANALYZE {progress.target(table)}".encode())
         return version
 
     def _keeps_table(self, session: Session, progress: ProgressTable, relation: Relation) -> bool:
-        """Whether the target's table stays: other sources feed it, or it was made by hand.
+        """Whether the target's table stays, because it is shared or was created manually.
 
         Raises:
-            ApplyError: there is a table that cannot be used.
+            ApplyError: the existing table cannot be used.
         """
         table = relation.table
         if others := progress.others(session, table):
@@ -166,7 +168,7 @@ class PostgresLanding:
         table, landed = relation.table, self.database.control_table(self.name)
         target, known = progress.target(table), progress.read(session, table)
         delete_partition(session, progress, table)
-        if not progress.others(session, table):  # it was made by hand
+        if not progress.others(session, table):  # it was created manually
             relation = with_rule_columns(session, target, relation, self.rule_columns)
             if known is not None:
                 follow(session, progress, known.layout, relation)
@@ -199,8 +201,8 @@ class PostgresLanding:
         return relation
 
     def drop(self, table: str) -> None:
-        """Drops the target, if this task made it, and its row of progress; of a target that others feed or
-        that was made by hand, the table's own rows."""
+        """Drops the target and its progress row. Of a shared or manually created target, only the table's own
+        rows are deleted."""
         progress = self._progress()
         with locked_session(self.database, self.task, table) as session, session.transaction():
             if progress.read(session, table) is None:
@@ -217,15 +219,15 @@ class PostgresLanding:
         return ProgressTable(self.database, self.task, lambda table: self.at or TargetLocation(table))
 
     def is_sent(self, column: Column) -> bool:
-        """Whether a column's texts are sent into its type."""
+        """Whether a column's texts are sent in the binary format of its type."""
         return self._type(column) != sql_type(column.type) and column.kind in SENT
 
     def landed(self, column: Column) -> str:
-        """The type in which a column lands."""
+        """Returns the type of a column in the table of the attempt."""
         return self._type(column) if self.is_sent(column) else sql_type(column.type)
 
     def _type(self, column: Column) -> str:
-        """The type that the column has in the target; with several sources the one that values travel in."""
+        """Returns the column's type in the target; in a shared target the type in which values are sent."""
         return sql_type(column.type) if self.at is not None and self.at.partition else column_type(column)
 
     def _typed(self, relation: Relation) -> list[str]:
@@ -235,7 +237,7 @@ class PostgresLanding:
 
 
 class CopyPart:
-    """Rows on their way into a landing's table, in one transaction; connects when the first come."""
+    """Copies rows into a landing's table, in one transaction; it connects before the first rows."""
 
     def __init__(self, landing: PostgresLanding, relation: Relation, name: str) -> None:
         self._database, self._table = landing.database, landing.database.control_table(landing.name)
@@ -266,7 +268,7 @@ class CopyPart:
         self.rows += batch.num_rows
 
     def close(self) -> None:
-        """Ends the transaction; there is no file to name. Without effect if the part has ended before."""
+        """Ends the transaction. Has no effect if the part was finished before. Returns no file."""
         if self._session is None:
             return
         self._send(pgbinary.TRAILER)
@@ -278,12 +280,12 @@ class CopyPart:
             self._session.execute("COMMIT" if first else "ROLLBACK")
 
     def discard(self) -> None:
-        """Ends the connection in the middle: the server forgets the rows."""
+        """Closes the connection without a commit, so that the server discards the rows."""
         if self._session is not None:
             self._session.close()
 
     def _ready(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with texts as they go into columns of other types."""
+        """Returns the batch with texts converted for columns of other types."""
         if not self._sent:
             return batch
         names = batch.schema.names
@@ -296,7 +298,7 @@ class CopyPart:
 
 
 def load(landing: PostgresLanding, relation: Relation, rows: DataFrame | Parts, after: int) -> int:
-    """Lands rows that tasks read, and makes them all that the target has of a table; see `Target.load`."""
+    """Copies rows that tasks read, and replaces the rows of a table by them; see `Target.load`."""
     begun = landing.begin(relation)
     task = LandTask(begun, relation)
     if isinstance(rows, Parts):
@@ -312,7 +314,7 @@ def _land(task: LandTask, read: Callable[[str], Iterable[pa.RecordBatch]], name:
 
 @dataclass(frozen=True)
 class LandTask:
-    """Lands the rows of a part."""
+    """Copies the rows of a part."""
 
     landing: PostgresLanding
     relation: Relation

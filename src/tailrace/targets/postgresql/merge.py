@@ -1,4 +1,4 @@
-"""Merges batches by tasks that read the changes from files, tables side by side."""
+"""Merges batches of several tables in one job: one task per table reads the changes from files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergeTask:
-    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or
-    the error of a table whose changes were not applied. None: memory does not hold the changes, and they are
-    in no order."""
+    """Merges the batch of a table at a location. Returns the result, or the error of a table whose changes
+    were not applied. None: the changes do not fit into memory and are not in order."""
 
     database: Database
     task: str
     repairs: bool
     memory_bytes: int | None
 
-    def __call__(self, todo: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
-        one, at = todo
+    def __call__(self, batch_at: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
+        one, at = batch_at
         try:
             return self._merged(one.located(), at)
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
@@ -54,12 +53,7 @@ class MergeTask:
             if row.number > one.range.lower:
                 return MergeResult(ApplyOutcome(version=row.version), row.number, noted=True)
             merge = BatchMerge(
-<<<<<<< HEAD
-                self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit,
-                one.extra,
-=======
                 self.database, self.task, self.repairs, at, row, one.range.end, relation, audit, one.extra,
->>>>>>> w-wt
                 self.memory_bytes,
             )  # fmt: skip
             merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)
@@ -97,9 +91,9 @@ def merge(
 
 
 def ready(
-    session: Session, database: Database, progress: ProgressTable, relation: Relation, upto: int
+    session: Session, database: Database, progress: ProgressTable, relation: Relation, end: int
 ) -> ProgressRow:
-    """The progress of a batch's table.
+    """Returns the progress row of a batch's table.
 
     Raises:
         BaselineNeededError: the table does not exist.
@@ -108,7 +102,7 @@ def ready(
     row = progress.read(session, relation.table)
     if row is None:
         raise missing_baseline(relation.table)
-    if row.number < upto and not layout.same(row.layout, relation):
+    if row.number < end and not layout.same(row.layout, relation):
         raise ApplyError(
             "the batch has another layout than the target",
             where=f"{database.label}, {relation.table}",
@@ -119,6 +113,6 @@ def ready(
 
 @contextmanager
 def writing(database: Database, task: str, table: str) -> Iterator[Session]:
-    """A connection that has the table for itself; errors are explained."""
+    """Opens a connection that locks the table; errors are explained."""
     with explaining(table, f"{database.label}, {table}"), locked_session(database, task, table) as session:
         yield session

@@ -1,9 +1,9 @@
-"""A chunk of changes that the database refuses, applied one change at a time in their order.
+"""Applies a chunk that the database refuses one change at a time, in the order of the changes.
 
-Each change is one or two statements. A change that the database refuses is undone by a savepoint, and the
-engine decides again with that change as a data error: its policy says whether it is logged or ends the batch,
-and later changes find what the others have left. Statements of several changes are sent together. If one of
-them is refused, they are sent again in halves, until the change is found.
+Each change is one or two statements. A change that the database refuses is undone by a savepoint. The engine
+then decides again, with this change as a data error, whose policy either logs it or ends the batch. Later
+changes are applied to the resulting rows. Statements of several changes are sent together. If one of them is
+refused, they are sent again in halves, until the change is found.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .staging import NUMBER, StagingTable
 from .statements import MergeStatements
 
 _TOGETHER = 128
-"""Changes that are sent together."""
+"""The maximum number of changes that are sent together."""
 
 
 @dataclass
 class SingleChanges:
-    """Applies the changes of a chunk; `auditor`, afterwards: the auditor that has decided them."""
+    """Applies the changes of a chunk; after `run`, `auditor` is the auditor that has decided them."""
 
     chunk: ChunkMerge
     auditor: BatchAuditor = field(init=False)
@@ -42,8 +42,8 @@ class SingleChanges:
     _why: list[str | None] = field(init=False)
 
     def run(self) -> RowCounts:
-        """Does it. Deferred constraints wait for the last change, as at the source; if one of them then
-        refuses the rows, all constraints are checked with each change."""
+        """Applies the changes. Deferred constraints are checked after the last change, as at the source. If
+        one of them fails then, all constraints are checked after each change."""
         session = self.chunk.session
         for immediate in (False, True):
             try:
@@ -75,7 +75,7 @@ class SingleChanges:
         self._decided = self.auditor.decide(NO_ROWS if self.chunk.chunk.adds else self.chunk.living)
 
     def _stage(self) -> None:
-        """Sends all rows, old images too, with their numbers."""
+        """Copies all rows, including before images, with their numbers to a temporary table."""
         rows, chunk = self.chunk.source.rows, self.chunk
         numbers = pa.array(np.arange(rows.num_rows))
         staged = chunk.stage("tailrace_changes", {NUMBER: numbers}, rows)
@@ -83,10 +83,10 @@ class SingleChanges:
         self._statements = ChangeStatements(chunk, staged)
 
     def _apply(self, rows: Sequence[int]) -> None:
-        """Applies changes, as far as they take part and come before the end of the batch."""
+        """Applies the changes that take effect and are before the end of the batch."""
         decided = self._decided.decided
-        mine = [row for row in rows if row < decided.upto]
-        statements = [one for row in mine for one in self._statements.of(row, self._decided)]
+        applied = [row for row in rows if row < decided.upto]
+        statements = [one for row in applied for one in self._statements.of(row, self._decided)]
         if not statements:
             return
         try:
@@ -95,20 +95,20 @@ class SingleChanges:
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            if len(mine) == 1:
-                self._refuse(mine[0], error)
+            if len(applied) == 1:
+                self._refuse(applied[0], error)
                 return
-            half = len(mine) // 2
-            self._apply(mine[:half])
-            self._apply(mine[half:])
+            half = len(applied) // 2
+            self._apply(applied[:half])
+            self._apply(applied[half:])
 
     def _refuse(self, row: int, error: psycopg.Error) -> None:
-        """Takes a change as a data error; raises ConstraintError if there are no rules for it."""
-        said = error.diag.message_primary or str(error).strip()
+        """Marks a change as a data error; raises ConstraintError if there are no rules for it."""
+        message = error.diag.message_primary or str(error).strip()
         if self.chunk.audit.plain:
             seq, table = self.chunk.source.rows[SEQ][row], self.chunk.relation.table
-            raise ConstraintError(said, where=f"{table}, change_seq {seq}", hint=hint_of(error)) from error
-        self._why[row] = said
+            raise ConstraintError(message, where=f"{table}, change_seq {seq}", hint=hint_of(error)) from error
+        self._why[row] = message
         self.auditor.add_data_errors(pa.array(self._why, pa.string()))
         self._decide()
 
@@ -121,14 +121,14 @@ class ChangeStatements:
         self._to = MergeStatements(chunk.session, chunk.target, chunk.relation, staged)
         source = chunk.source
         self._mark = None if source.mark is None else source.schema.names.index(source.mark)
-        # Without a key, images are whole; an archive has them as they are.
+        # Images of keyless tables are complete; an archive has images as they are.
         carried_cells = carried(source.rows, chunk.audit.header.ordinals) if source.key else None
         if carried_cells is not None and self._mark is not None:
             carried_cells = np.insert(carried_cells, self._mark, True, axis=1)
         self._carried_cells = carried_cells
 
     def of(self, row: int, decided: Batch) -> Iterator[str]:
-        """The statements of a change; none if it does not take part."""
+        """Yields the statements of a change; none if it does not take effect."""
         oper, chunk = decided.events.oper[row], self._chunk
         if oper == TRUNCATE and not chunk.audit.archives:
             yield empty_statement(chunk.progress, chunk.relation.table)
@@ -145,12 +145,13 @@ class ChangeStatements:
             yield from self._of_image(NAMES[decided.decided.situation[row]], row, before, old)
 
     def _of_copy(self, row: int, oper: str, before: int, decided: Batch) -> Iterator[str]:
-        """A change of a table without key: it takes a copy of a row, adds one, or both."""
+        """Yields the statements of a change of a keyless table, which removes a copy of a row, adds one, or
+        both."""
         taken = row if oper == DELETE else before
         if taken >= 0 and decided.decided.effective[taken]:
-            same = f"SELECT t.tableoid AS part, t.ctid AS place FROM {self._to.target} t"
+            same = f"SELECT t.tableoid AS part, t.ctid AS row_id FROM {self._to.target} t"
             same += f" JOIN {self._staged.row(taken).texts} ON {self._to.same_row} LIMIT 1"
-            where = "t.ctid = o.place AND t.tableoid = o.part"
+            where = "t.ctid = o.row_id AND t.tableoid = o.part"
             yield f"DELETE FROM {self._to.target} t USING ({same}) o WHERE {where}"
         if oper != DELETE:
             yield self._insert(row)
@@ -158,7 +159,7 @@ class ChangeStatements:
     def _of_image(self, situation: str, row: int, before: int, old: int) -> Iterator[str]:
         if situation == "U1":
             yield from self._update(row, row)
-        elif situation == "U0":  # a row that is marked as deleted keeps what the image lacks
+        elif situation == "U0":  # a row that is marked as deleted keeps columns that the image leaves out
             carried = [i for i in range(len(self._to.names)) if self._carries(row, i)]
             yield f"{self._insert(row, before)} {self._to.on_conflict(carried)}"
         elif situation not in ("K10", "K11"):
@@ -172,7 +173,8 @@ class ChangeStatements:
             yield from self._update(row, old)
 
     def _delete(self, row: int, change: int | None = None) -> str:
-        """Deletes the row that has a staged row's key; under soft delete it gets the mark of a change."""
+        """Returns the statement that deletes the row with a staged row's key; soft delete marks the row
+        instead."""
         where = f"FROM {self._staged.row(row).source()} WHERE {self._to.same_key}"
         if self._mark is None:
             return f"DELETE FROM {self._to.target} t USING {where.removeprefix('FROM ')}"
@@ -180,7 +182,7 @@ class ChangeStatements:
         return f"UPDATE {self._to.target} t SET {self._to.names[self._mark]} = {literal(seq)} {where}"
 
     def _update(self, row: int, old: int) -> Iterator[str]:
-        """Updates the row that has the key of the staged row `old` with what the image has."""
+        """Yields the statement that updates the row with the key of the staged row `old` to the image."""
         columns = enumerate(self._to.names) if old != row else self._to.set
         cells = [f"{name} = n.c{i}" for i, name in columns if self._carries(row, i)]
         if cells:
@@ -189,8 +191,8 @@ class ChangeStatements:
             yield f"UPDATE {self._to.target} t SET {', '.join(cells)} {rows}"
 
     def _insert(self, row: int, before: int = -1, old: int = -1) -> str:
-        """Inserts an image. What it lacks comes from the row with the key of the staged row `old`, without
-        one from the image before, if that has it."""
+        """Returns the statement that inserts an image. Columns that it leaves out are copied from the row
+        with the key of the staged row `old`, or, without such a row, from the before image."""
         items, cells = [self._staged.row(row).source("n")], []
         for i, name in enumerate(self._to.names):
             if self._carries(row, i):

@@ -1,4 +1,4 @@
-"""Rows of a batch in temporary tables of its transaction: sent by COPY, dropped at the commit."""
+"""Temporary tables with rows of a batch: filled by COPY, and dropped when the batch is committed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ from ...wire import pgbinary
 from .types import sql_type
 
 NUMBER = "header__number"
-"""The number of a row, by which queries about it answer."""
+"""Column with the number of a row, by which query results refer to it."""
 _SQL = {OP: '"char"', KEPT: "text", TAKE: "bigint", ADD: "bigint", NUMBER: "bigint"}
 _ANALYZE_ROWS = 1000
-"""Smaller tables are planned well enough without statistics."""
+"""Tables with fewer rows are planned well enough without statistics."""
 _COPY_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
 class StagingTable:
-    """Staged rows.
+    """A staging table, or some of its rows.
 
     Attributes:
-        table: the staging table, as quoted SQL. It has the columns `extra`, then the data columns as c0, c1,
-            ...
-        extra: names of its other columns.
+        table: the staging table as quoted SQL. It has the columns `extra`, then the data columns c0, c1, ...
+        extra: the names of its other columns.
         columns: the number of data columns.
-        casts: the target's types of data columns that are text here and something else in the target.
-        only: SQL of the condition that the rows fulfil.
+        casts: by index of the data column, its type in the target, if it is text here and another type there.
+        only: the SQL condition that selects the rows.
     """
 
     table: str
@@ -44,28 +43,28 @@ class StagingTable:
     only: str = "true"
 
     def row(self, number: int) -> StagingTable:
-        """The row of a number alone."""
+        """Returns the row with a number."""
         return replace(self, only=f"{quoted(NUMBER)} = {number}")
 
     def source(self, alias: str = "s") -> str:
-        """FROM item of the rows, in the types of the target."""
+        """Returns the FROM item of the rows, in the types of the target."""
         cells = [f"c{i}{self.cast(i)} AS c{i}" for i in range(self.columns)]
         names = ", ".join([*map(quoted, self.extra), *cells])
         return f"(SELECT {names} FROM {self.table} WHERE {self.only}) {alias}"
 
     @property
     def texts(self) -> str:
-        """FROM item of the rows as they came, with their places in the staging table as `id`, alias s."""
+        """The FROM item (alias s) of the rows as they were sent, with their ctid as `id`."""
         return f"(SELECT ctid AS id, * FROM {self.table} WHERE {self.only}) s"
 
     def cast(self, column: int) -> str:
-        """SQL that brings a data column into the target's type; empty if it has that type."""
+        """Returns the SQL cast of a data column to the target's type; empty if it has that type."""
         return f"::{self.casts[column]}" if column in self.casts else ""
 
 
 @dataclass(frozen=True)
 class CopySession:
-    """A connection in a transaction; `table`: the table that rows are for, in error messages."""
+    """Copies rows to and from a database in a transaction; `table`: the source table, for error messages."""
 
     session: Session
     table: str
@@ -78,7 +77,7 @@ class CopySession:
         columns: Sequence[Column],
         casts: Mapping[int, str],
     ) -> StagingTable:
-        """Sends rows to a new temporary table; `casts`: as in `Staged`."""
+        """Copies rows to a new temporary table; `casts`: as in `StagingTable`."""
         kinds = [f"{quoted(n)} {_SQL[n]}" for n in extra]
         kinds += [f"c{i} {sql_type(c.type)}" for i, c in enumerate(columns)]
         into = f"pg_temp.{name}"  # an earlier chunk may have left one
@@ -89,7 +88,7 @@ class CopySession:
         return StagingTable(into, tuple(extra), len(columns), casts)
 
     def copy(self, into: str, columns: Iterable[pa.Array | pa.ChunkedArray]) -> int:
-        """Sends rows to a table (quoted SQL, with column names or not); returns their number."""
+        """Copies rows to a table (quoted SQL, with or without column names); returns their number."""
         arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
         batch = pa.record_batch(arrays, [f"c{i}" for i in range(len(arrays))])
         statement = f"COPY {into} FROM STDIN (FORMAT binary)".encode()
@@ -102,20 +101,24 @@ class CopySession:
         return int(batch.num_rows)
 
     def numbers(self, query: str, *names: str) -> npt.NDArray[np.void]:
-        """The rows of a query whose columns are bigints, never NULL; `names`: of their fields."""
+        """Returns the rows of a query whose columns are bigints and never NULL; `names`: the field names."""
         columns = [field for name in names for field in ((f"{name}_size", ">i4"), (name, ">i8"))]
         row, data, head = np.dtype([("fields", ">i2"), *columns]), self.answer(query), len(pgbinary.HEADER)
         return np.frombuffer(data, row, (len(data) - head - len(pgbinary.TRAILER)) // row.itemsize, head)
 
     def answer(self, query: str, form: str = "binary") -> bytes:
-        """The result of a query, as COPY sends it."""
+        """Returns the result of a query in the format of COPY."""
         statement = f"COPY ({query}) TO STDOUT (FORMAT {form})".encode()
         with self.session.cursor() as cursor, cursor.copy(statement) as out:
             return b"".join(out)
 
 
 def copy_data(batch: pa.RecordBatch, table: str) -> Iterator[memoryview]:
-    """Rows as COPY takes them; ApplyError for a value that PostgreSQL cannot hold."""
+    """Yields rows in the format of COPY.
+
+    Raises:
+        ApplyError: PostgreSQL cannot hold a value.
+    """
     try:
         yield from pgbinary.rows(batch)
     except ValueRangeError as error:

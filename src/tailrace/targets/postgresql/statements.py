@@ -1,4 +1,4 @@
-"""The statements that bring staged rows into a target. All of them run in the batch's one transaction."""
+"""The statements that merge staged rows into a target, in the transaction of the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .types import ambiguous_texts, as_text
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
 _SIGNED_ZERO = ("float", "double")
 _GIVEN = "OVERRIDING SYSTEM VALUE"
-"""Values come from the source also where the target has an identity column."""
+"""Makes PostgreSQL use the source's values for identity columns, too."""
 
 
 class MergeStatements:
@@ -27,19 +27,19 @@ class MergeStatements:
             for i, c in enumerate(relation.columns)
         ]
         self.key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
-        # A key that is equal may have another text by now, a zero another sign.
+        # An equal key may have another text, and a zero another sign.
         respelled = ambiguous_texts(staged.casts) | {
             i for i, c in enumerate(relation.columns) if c.type in _SIGNED_ZERO
         }
         self.set = [
             (i, quoted(c.name)) for i, c in enumerate(relation.columns) if not c.key or i in respelled
         ]
-        """Columns that an update sets: their places and names."""
+        """Index and name of each column that an update sets."""
         self._cells = ", ".join(f"s.c{i}" for i in range(len(self.names)))
 
     def delete(self) -> None:
-        """Deletes the rows of deleted and of old keys; not of one that is equal to a key that has a row, with
-        another text (1.00 to 1.0): columns that its image does not have are still needed."""
+        """Deletes the rows with deleted keys and old keys, except keys that are equal to a written key with
+        another text (1.00 and 1.0): the columns that its image leaves out are still needed."""
         which = f"s.{_OP} = 'D'"
         if any(f"c{i}" == cell for i in ambiguous_texts(self._staged.casts) for _, cell in self.key):
             equal = " AND ".join(f"u.{cell} = s.{cell}" for _, cell in self.key)
@@ -51,10 +51,10 @@ class MergeStatements:
         )
 
     def update_partly(self) -> None:
-        """Updates rows of which the batch does not have every column: what it lacks stays as it is (a large
-        value that stays is not even read)."""
+        """Updates rows of which the batch does not have all columns. The other columns stay; large values are
+        not even read."""
         if not self.set:
-            return  # nothing but its key: there is nothing it could lack
+            return  # the table has key columns only
         cells = ", ".join(
             f"{name} = CASE WHEN substr(s.{_KEPT}, {i + 1}, 1) = '1' THEN t.{name} ELSE s.c{i} END"
             for i, name in self.set
@@ -65,7 +65,7 @@ class MergeStatements:
         )
 
     def upsert(self, *, partial: bool) -> None:
-        """Writes rows by key. With `partial`, rows that `update_partly` has found are done already."""
+        """Inserts or updates rows by key; with `partial`, except rows that `update_partly` has updated."""
         which = f"s.{_OP} = 'U'"
         if partial:
             which += (
@@ -78,31 +78,31 @@ class MergeStatements:
         self._run(f"{self.insert} FROM {self._staged.source()}")
 
     def take_copies(self) -> None:
-        """Deletes as many copies of full rows as changes say, as far as they exist."""
+        """Deletes the removed copies of rows of a keyless table, as far as they exist."""
         copies = (
-            "SELECT t.tableoid AS part, t.ctid AS place, row_number() OVER (PARTITION BY s.id) AS nth,"
+            "SELECT t.tableoid AS part, t.ctid AS row_id, row_number() OVER (PARTITION BY s.id) AS nth,"
             f" s.{_TAKE} AS most FROM {self.target} t JOIN {self._staged.texts} ON {self.same_row}"
             f" WHERE s.{_TAKE} > 0"
         )
-        # Rows of two partitions may have one ctid.
+        # Rows of different partitions may have the same ctid.
         self._run(
-            f"WITH c AS MATERIALIZED (SELECT part, place FROM ({copies}) f WHERE nth <= most)"
-            f" DELETE FROM {self.target} t USING c WHERE t.ctid = c.place AND t.tableoid = c.part"
+            f"WITH c AS MATERIALIZED (SELECT part, row_id FROM ({copies}) f WHERE nth <= most)"
+            f" DELETE FROM {self.target} t USING c WHERE t.ctid = c.row_id AND t.tableoid = c.part"
         )
 
     def add_copies(self) -> None:
-        """Adds as many copies of full rows as changes say."""
+        """Inserts the added copies of rows of a keyless table."""
         self._run(
             f"{self.insert} FROM {self._staged.source()}, generate_series(1, s.{_ADD}) WHERE s.{_ADD} > 0"
         )
 
     @property
     def same_row(self) -> str:
-        """SQL: whether a row t of the target is a copy of s, one of `Staged.texts`.
+        """SQL condition: a row t of the target is a copy of s, a row of `StagingTable.texts`.
 
-        They are matched by a hash of the whole row, then value by value: NULLs are equal here, and a join on
-        that alone would compare each row with each. A column of another type is compared in the type of the
-        changes: values of two types may be equal, and their hashes not.
+        Rows are matched by a hash of the whole row, then value by value. NULLs are equal here; a join on that
+        condition alone would compare all pairs of rows. Columns of other types are compared in the type of
+        the changes, because equal values of two types may have different hashes.
         """
         equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(self._texts))
         mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(self._texts)))
@@ -110,24 +110,24 @@ class MergeStatements:
 
     @property
     def same_key(self) -> str:
-        """SQL: whether a row t of the target has the key of s."""
+        """SQL condition: a row t of the target has the key of s."""
         return " AND ".join(f"t.{name} = s.{cell}" for name, cell in self.key)
 
     @property
     def insert(self) -> str:
-        """INSERT of the columns of s; its FROM item follows."""
+        """INSERT of the columns of s, up to its FROM item."""
         return f"{self.into} SELECT {self._cells}"
 
     @property
     def into(self) -> str:
-        """INSERT; a query follows."""
+        """INSERT up to its query."""
         return f"INSERT INTO {self.target} ({', '.join(self.names)}) {_GIVEN}"
 
     def on_conflict(self, columns: Collection[int] | None = None) -> str:
-        """The end of an INSERT that writes over the row that has the key; `columns`: the places of those that
-        it sets, None: all."""
+        """Returns the end of an INSERT that updates an existing row with the key; `columns`: the indices of
+        the columns that it sets, None: all."""
         names = [name for i, name in self.set if columns is None or i in columns]
-        # Without any, a row that exists is "updated" to itself, as elsewhere.
+        # Without columns to set, an existing row is updated with its own key, so that it counts as updated.
         cells = ", ".join(f"{name} = EXCLUDED.{name}" for name in names or [self.key[0][0]])
         return f"ON CONFLICT ({', '.join(name for name, _ in self.key)}) DO UPDATE SET {cells}"
 

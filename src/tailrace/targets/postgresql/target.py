@@ -1,7 +1,8 @@
-"""PostgreSQL targets. The rows of a batch are staged by COPY; one transaction merges them by key, together
-with the batch's progress.
+"""PostgreSQL targets. The rows of a batch are staged by COPY; one transaction merges them by key and writes
+the batch's progress.
 
-Data goes from the tasks that read it to the server in bulk and columnar; this process sends statements only.
+The tasks that read rows copy them to the server in bulk and in columnar form. This process sends only
+statements.
 """
 
 from __future__ import annotations
@@ -34,17 +35,18 @@ if TYPE_CHECKING:
 
 
 class PostgresTarget:
-    """Applies to tables of a PostgreSQL database (14 or newer); see `Target` for its promises.
+    """Applies changes to tables of a PostgreSQL database (14 or newer); see `Target` for its promises.
 
     Args:
-        spark: the session that the batches' DataFrames belong to; its tasks connect to the database, too.
-        url: `postgresql://user@host:port/database`; `?schema=name` puts all tables into one schema, else they
-            go into schemas named as the source's.
-        task: the name that progress is kept under.
-        memory_bytes: memory that one merge may use; larger batches are merged in chunks. None: no limit.
-        repairs: what is applied is no change of the source: its progress stays, and repairs have their own.
-        places: where a source table's rows are, which may change; None: each in a target of its own name.
-        at_once: the number of tables that are merged at the same time.
+        spark: the session of the batches' DataFrames; its tasks connect to the database, too.
+        url: `postgresql://user@host:port/database`. `?schema=name` is the schema of all tables; by default
+            the schemas have the names of the source's.
+        task: the task name of the progress.
+        memory_bytes: the memory that one merge may use; larger batches are merged in chunks. None: no limit.
+        repairs: the changes are repairs, which have their own progress; that of the source's changes stays.
+        locations: returns the location of a table's rows, which may change; None: each table has a target of
+            its name.
+        at_once: the maximum number of tables that are merged at the same time; None: the number of slots.
     """
 
     def __init__(
@@ -67,40 +69,40 @@ class PostgresTarget:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Jobs of many tables; notes."""
+        """The target stores notes; large batches must be in order."""
         return Capabilities(memory_bytes=self._memory, ordered=True, notes=self)
 
     def path(self, table: str) -> str:
-        """The target's name in the database, as quoted SQL."""
+        """Returns the target's name in the database as quoted SQL."""
         return self._progress.target(table)
 
     def exists(self, table: str) -> bool:
-        """Whether the database has that table, and this task made it, or other sources feed it too."""
+        """Whether the database has the table, and it is a target of this task or a shared target."""
         with open_session(self._database, self._where(table)) as session:
             return self._progress.read(session, table) is not None or self._joins(session, table)
 
     def progress(self, table: str) -> ChangeNumber | None:
-        """The last change number that was applied; None: nothing was."""
+        """Returns the last change number that was applied; None if nothing was applied."""
         with open_session(self._database, self._where(table)) as session:
             found = self._progress.read(session, table)
         return ChangeNumber(found.number) if found and found.number >= 0 else None
 
     def columns(self, table: str) -> dict[str, str]:
-        """Names and Spark SQL types of the columns of the target."""
+        """Returns the names and Spark SQL types of the target's columns."""
         with open_session(self._database, self._where(table)) as session:
             known = None if self._joins(session, table) else self._known(session, table).layout
             return columns(known, self._progress.others(session, table))
 
     def rule_columns(self, table: str) -> set[str]:
-        """Those of its columns that rules have added."""
+        """Returns the columns that rules have added."""
         with open_session(self._database, self._where(table)) as session:
             found = self._progress.read(session, table)
         return {c.name for c in found.layout.columns if c.kind == RULE} if found else set()
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
-        """Changes the layout; makes the table if it does not exist.
+        """Changes the layout; creates the table if it does not exist.
 
-        Columns are matched with those that the table was given, which its row of progress has.
+        Columns are matched with the layout in the progress row.
         """
         if dry_run:
             with open_session(self._database, self._where(table)) as session:
@@ -124,7 +126,7 @@ class PostgresTarget:
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
-        """Makes rows all that the target has of a table, in one transaction."""
+        """Replaces the rows of a table in one transaction."""
         at = self._progress.location(relation.table)
         return load(
             PostgresLanding(self._database, self._task, at=at, rule_columns=rule_columns),
@@ -134,40 +136,41 @@ class PostgresTarget:
         )
 
     def maintain(self, table: str, small_files: int, past: Past) -> None:
-        """Nothing: files are autovacuum's work."""
+        """Does nothing: autovacuum maintains the tables."""
 
     def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
-        """All rows of the table, in the relation's columns and types."""
+        """Returns all rows of the table in the relation's columns and types."""
         have = self.columns(relation.table)
         query = f"SELECT {select_cells(relation.columns, have)} FROM {self.path(relation.table)} t"
         return rows_of_query(self._spark, self._database, query, relation)
 
     def constraints(self, table: str) -> Constraints:
-        """None: the transaction of a batch finds what the database refuses."""
+        """Returns no constraints, because the database checks them in the transaction of a batch."""
         return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError | None]:
-        """Merges batches, each in one transaction, tables side by side."""
+        """Merges batches, each in one transaction, tables in parallel."""
         task = MergeTask(self._database, self._task, self._progress.repairs, self._memory)
         return merge(self._spark, batches, task, self._progress.location, self._at_once)
 
     def loads_parts(self, table: str) -> bool:
-        """True: COPY takes them."""
+        """True: parts are loaded by COPY."""
         return True
 
     def version_at(self, table: str, number: int) -> int | None:
-        """The transaction that has set the progress of the table, if it is that number."""
+        """Returns the transaction that set the table's progress to the number; None if the progress is
+        another."""
         with open_session(self._database, self._where(table)) as session:
             found = self._progress.read(session, table)
         return found.version if found is not None and found.number == number else None
 
     def notes(self) -> list[tuple[str, int, str]]:
-        """All notes: table, change number, note; those of a table in order."""
+        """Returns all notes as (table, change number, note), those of a table in order."""
         with open_session(self._database, self._database.label) as session:
             return self._progress.notes(session)
 
     def _joins(self, session: Session, table: str) -> bool:
-        """Whether it is yet to join other sources in their target."""
+        """Whether the table is going to use a target of other sources, but has no progress there yet."""
         found = self._progress.read(session, table) is None and self._progress.partition(table)
         return bool(found and self._progress.others(session, table))
 
@@ -177,7 +180,7 @@ class PostgresTarget:
             raise ApplyError(
                 "the target does not exist",
                 where=self._where(table),
-                hint="it was dropped, or its row in tailrace_progress was: `tailrace resync` it",
+                hint="it was dropped, or its row in tailrace_progress was deleted: `tailrace resync` it",
             )
         return found
 

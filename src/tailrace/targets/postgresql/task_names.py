@@ -1,6 +1,6 @@
-"""`tailrace_tasks`: the source of each task name that writes to a database.
+"""The table `tailrace_tasks`: the source of each task that writes to a database, by task name.
 
-Progress is kept by task name, so two tasks of one name would change each other's tables.
+Progress is stored by task name, so two tasks with the same name would change each other's tables.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ TABLE = "tailrace_tasks"
 
 
 def claim(session: Session, database: Database, task: str, source: str) -> None:
-    """Records the source of a task name that has none; within a transaction. A role that may not create the
-    table works without it.
+    """Records the source of a task name if none is recorded; must be called in a transaction. A role that may
+    not create the table works without it.
 
     Raises:
         ApplyError: the name belongs to a task with another source.
@@ -37,7 +37,7 @@ def claim(session: Session, database: Database, task: str, source: str) -> None:
 
 
 def refused(session: Session, database: Database, task: str, source: str) -> ApplyError | None:
-    """The error for a task name that belongs to a task with another source; None: it does not."""
+    """Returns the error if the task name belongs to a task with another source; otherwise None."""
     recorded = _source(session, database, task)
     if recorded is None or not source or recorded == source:
         return None

@@ -1,8 +1,8 @@
-"""The types of a PostgreSQL target's columns: those of a PostgreSQL source, where a text says all of a value.
+"""The types of a PostgreSQL target's columns: those of a PostgreSQL source, if a text has the complete value.
 
-Values travel in the lake's types. What is text there goes into the type that the source gave it: the
-statements that write, and that look for keys, cast it (`casts`). A table that has other types than these,
-because it is older or because others changed it, is written as it is.
+Values are sent in the lake's types. Values that are text there are cast to the type of the source by the
+statements that write rows and search for keys (`casts`). A table with other types, because it is older or was
+altered, is written as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...model.types import element_type
 from ...sources.postgresql.connect import Session, quoted
 from ...wire.pgtypes import KINDS
 
-_ENDLESS = "a source's `infinity` comes as [the lake has it](types.md): 9999-12-31"
+_INFINITY = "a source's `infinity` becomes 9999-12-31, as [in the lake](types.md)"
 TYPES: dict[str, tuple[str, str]] = {
     "boolean": ("boolean", ""),
     "tinyint": ("smallint", "PostgreSQL has no smaller one"),
@@ -29,12 +29,12 @@ TYPES: dict[str, tuple[str, str]] = {
     "decimal(p,s)": ("numeric(p,s)", ""),
     "string": ("text", "the character U+0000 is refused; from a PostgreSQL source see below"),
     "binary": ("bytea", ""),
-    "date": ("date", f"4713 BC to 5874897 AD; others are refused; {_ENDLESS}"),
-    "timestamp_ntz": ("timestamp", f"microseconds; 4713 BC to 294276 AD; others are refused; {_ENDLESS}"),
-    "timestamp": ("timestamptz", f"microseconds; 4713 BC to 294276 AD; others are refused; {_ENDLESS}"),
+    "date": ("date", f"4713 BC to 5874897 AD; others are refused; {_INFINITY}"),
+    "timestamp_ntz": ("timestamp", f"microseconds; 4713 BC to 294276 AD; others are refused; {_INFINITY}"),
+    "timestamp": ("timestamptz", f"microseconds; 4713 BC to 294276 AD; others are refused; {_INFINITY}"),
     "array<...>": ("...[]", "of one of these types; one dimension; no part of a key"),
 }
-"""Lake type (Spark SQL) -> PostgreSQL type of the target's column, and what to know."""
+"""Lake type (Spark SQL) -> PostgreSQL type of the target's column, and a remark."""
 
 _RANGES = [
     f"{n}{kind}" for kind in ("range", "multirange") for n in ("int4", "int8", "num", "ts", "tstz", "date")
@@ -69,7 +69,10 @@ _TEXTS = {"text", "character varying"}
 
 
 def sql_type(lake: str) -> str:
-    """The PostgreSQL type of a lake type; UnsupportedError when there is none.
+    """Returns the PostgreSQL type of a lake type.
+
+    Raises:
+        UnsupportedError: PostgreSQL has no such type.
 
     >>> sql_type("decimal(12, 2)"), sql_type("array<timestamp>")
     ('numeric(12,2)', 'timestamptz[]')
@@ -85,7 +88,7 @@ def sql_type(lake: str) -> str:
 
 
 def column_type(column: Column) -> str:
-    """The type that a column of a new target gets.
+    """Returns the type of a column in a new target.
 
     >>> column_type(Column("v", 1, "character varying(20)", "varchar", "string"))
     'character varying(20)'
@@ -102,39 +105,41 @@ def column_type(column: Column) -> str:
 
 
 _MORE = {"array", "range", "multirange", *_PLAIN, "tsvector", "tsquery"}
-"""Kinds of columns that the map of types has no row for."""
+"""Kinds of columns that are not in the map of types."""
 
 
 def cast_type(kind: str) -> str:
-    """A type whose cast does not cut values that are too long: the assignment that follows refuses them.
+    """Returns a type without a length, whose cast does not truncate values. The assignment that follows
+    refuses values that are too long.
 
-    >>> base("character(3)"), base("bit(8)"), base("character varying(3)[]"), base("jsonb")
-    ('bpchar', 'varbit', 'character varying[]', 'jsonb')
+    >>> [cast_type(kind) for kind in ("character(3)", "bit(8)", "character varying(3)[]", "jsonb")]
+    ['bpchar', 'varbit', 'character varying[]', 'jsonb']
     """
     plain = _MODIFIER.sub("", kind)
     element = plain.removesuffix("[]")
     return {"character": "bpchar", "bit": "varbit"}.get(element, element) + plain[len(element) :]
 
 
-_THERE = """
+_COLUMN_TYPES = """
 SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 
 
 def column_types(session: Session, target: str) -> dict[str, str]:
-    """The columns of a target (quoted SQL) and their types, as `format_type` names them; none if it does not
-    exist."""
-    return dict(session.execute(_THERE, (target,)).fetchall())
+    """Returns the columns of a target (quoted SQL) and their types, as `format_type` names them; empty if it
+    does not exist."""
+    return dict(session.execute(_COLUMN_TYPES, (target,)).fetchall())
 
 
 @dataclass(frozen=True)
 class TargetTypes:
-    """Conversions of values on their way to a target's columns.
+    """Conversions of values for a target's columns.
 
     Attributes:
-        casts: the target's types of columns whose values are text on their way, and something else there.
-        exact: every column has the type in which its values travel.
+        casts: by index of the column, its type in the target, if values are sent as text and it is another
+            type.
+        exact: every column has the type in which its values are sent.
     """
 
     casts: Mapping[int, str]
@@ -142,7 +147,7 @@ class TargetTypes:
 
     @staticmethod
     def of(session: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
-        """Reads them; of the columns, by their places."""
+        """Reads the conversions for columns of a target."""
         kinds, into, exact = column_types(session, target), dict[int, str](), True
         for i, c in enumerate(columns):
             plain = sql_type(c.type)
@@ -154,7 +159,7 @@ class TargetTypes:
 
 
 def formatted(kind: str) -> str:
-    """A type as `format_type` names it.
+    """Returns the name that `format_type` gives a type.
 
     >>> formatted("timestamptz[]"), formatted("integer")
     ('timestamp with time zone[]', 'integer')
@@ -173,22 +178,22 @@ _ONE_TEXT = {
 
 
 def ambiguous_texts(into: Mapping[int, str]) -> set[int]:
-    """Places of columns, among those of `casts`, whose values the server may hold to be equal though their
+    """Returns the indices of columns in `casts` whose values the server may treat as equal although their
     texts differ.
 
-    >>> varied({0: "numeric", 1: "uuid", 2: "interval"})  # 1.0 and 1.00; 1 day and 24:00:00
+    >>> ambiguous_texts({0: "numeric", 1: "uuid", 2: "interval"})  # 1.0 and 1.00; 1 day and 24:00:00
     {0, 2}
     """
-    return {place for place, kind in into.items() if kind not in _ONE_TEXT}
+    return {index for index, kind in into.items() if kind not in _ONE_TEXT}
 
 
 _CAST_OTHERWISE = {"bpchar", "inet"}
-"""Types whose cast to text is not what the server sends: it takes blanks off, adds /32 to a host."""
+"""Types whose cast to text differs from the text that the server sends: without trailing blanks, with /32."""
 
 
 def as_text(cell: str, lake: str, kind: str | None) -> str:
-    """SQL of a target's value as the lake has it, to be compared; `kind`: what it is cast from, if that is
-    text in the lake. Texts are compared as they are, whatever the column's collation holds to be equal."""
+    """Returns the SQL of a target's value in its lake type, for comparisons; `kind`: the type in the target,
+    if the value is text in the lake. Texts are compared byte by byte, whatever the column's collation is."""
     plain = sql_type(lake)
     if kind in _CAST_OTHERWISE:
         return f'(CASE WHEN {cell} IS NOT NULL THEN concat({cell}) END) COLLATE "C"'
@@ -196,8 +201,8 @@ def as_text(cell: str, lake: str, kind: str | None) -> str:
 
 
 def retype_steps(have: Column, want: Column, now: str | None) -> list[str]:
-    """What ALTER TABLE has to do for a column (`want.name`) to become another type; `now`: the type that it
-    has. Types that others gave it stay as long as the values are the same to the lake."""
+    """Returns the steps of ALTER TABLE that change the type of a column (`want.name`); `now`: its type in the
+    target. A type that was altered in the target stays while the lake type is the same."""
     old, new = column_type(have), column_type(want)
     same = sql_type(have.type) == sql_type(want.type)
     if old == new or (same and (now or old) != old):
@@ -207,7 +212,7 @@ def retype_steps(have: Column, want: Column, now: str | None) -> list[str]:
 
 
 def markdown() -> str:
-    """The map of types as the documentation page docs/types-postgresql.md."""
+    """Returns the map of types as the page docs/types-postgresql.md."""
     rows = "".join(f"| `{lake}` | `{sql}` | {note or ' '} |\n" for lake, (sql, note) in TYPES.items())
     kept: Mapping[str, str] = {n: note for n, note in KEPT.items() if n not in {*_RANGES, *_PLAIN}}
     more = "".join(f"| `{n}` | {note or ' '} |\n" for n, note in kept.items())
@@ -223,7 +228,8 @@ Generated from `tailrace.targets.postgresql.types`; do not edit.
 %s
 ## From PostgreSQL to PostgreSQL
 
-Some types of a PostgreSQL source are text in the lake. A PostgreSQL target has them as the source has:
+Some types of a PostgreSQL source are text in the lake. In a PostgreSQL target they are the same as at the
+source:
 
 | source and target | remark |
 | --- | --- |
@@ -235,31 +241,32 @@ The others are `text` in the target: enums, composites, domains over text, types
 target that several sources feed ([mapping](mapping.md)). Changing the type of a column at the source changes
 it in the target, where its values can be turned into the new type without the source ([DDL](ddl.md)).
 
-Tables that tailrace makes have these types and a primary key. NOT NULL, defaults, indexes and other
-constraints stay at the source: make the tables by hand to have them (see below), or add them later. Rows that
-they refuse are [data errors](apply.md).
+Tables that tailrace creates have these types and a primary key. NOT NULL, defaults, indexes and other
+constraints are not copied from the source: create the tables manually to have them (see below), or add them
+later. Rows that they refuse are [data errors](apply.md).
 
 ## Tables made by hand
 
-To have indexes and other constraints, too, make the tables before the first baseline (`pg_dump --schema-only`
-writes them), without foreign keys between them ([why](limits.md)), and leave them empty. Such a table is
-filled and keeps all it has; a new baseline empties and fills it again, and `remove --drop-target` deletes the
-rows only. So it is with a table that several sources feed, whichever of them came first.
+To have indexes and other constraints, too, create the tables before the first baseline (`pg_dump
+--schema-only` writes them), without foreign keys between them ([why](limits.md)), and leave them empty. Such
+a table is filled and keeps all of its indexes and constraints. A new baseline empties and fills it again, and
+`remove --drop-target` deletes only the rows. The same is true for a table of several sources, whichever of
+them was first.
 
-It must fit, or it is refused with each difference and the `ALTER TABLE` that removes it:
+A table that does not fit is refused, with each difference and the `ALTER TABLE` that removes it. It fits if:
 
-- It has every column of the source, with the type that tailrace would make, with the type of the source, or
+- It has every column of the source, with the type that tailrace would use, with the type of the source, or
   with a wider one (`integer` to `bigint` or `numeric`, `varchar(20)` to `varchar(40)` or `text`, any text to
   `text`).
 - Other columns may be NULL, or have a default. The column in which [soft delete](apply.md) marks rows is
   `text`, may be NULL and has no default.
-- It has the row key as its primary key or as a unique index, or no primary key: then it gets one.
-- It computes no column of the source. A column outside the key is not GENERATED ALWAYS AS IDENTITY.
+- It has the row key as its primary key or as a unique index. Without a primary key, tailrace adds it.
+- No column of the source is computed. No column outside the key is GENERATED ALWAYS AS IDENTITY.
 
 It may be partitioned. Rows that it refuses (constraints, triggers, a missing partition) are
 [data errors](apply.md): the batch is applied again one change at a time, and the policy of each refused
 change decides.
 
-A target keeps a column whose type was changed by hand. Values are cast to that type; one that does not fit is
-a data error. Rows of a table without a key are compared by their texts.
+A column whose type was changed manually in the target keeps that type. Values are cast to it; a value that
+does not fit is a data error. Rows of a keyless table are compared by their texts.
 """

@@ -1,8 +1,9 @@
-"""Values of the lake's types in tables of PostgreSQL: those that none holds, and all others read back.
+"""Values of the lake's types in PostgreSQL tables: finds values that PostgreSQL cannot hold, and reads values
+back.
 
-What was written is read back as it was, whatever kind of column the source had: a change table that somebody
-else made knows the lake's types alone. So dates and times, whose text has eras, zones and years of five
-digits, are asked for as numbers.
+Values are read as they were written, whatever the column's type at the source was, because change tables of
+other products only have the lake's types. So dates and times, whose texts have eras, zones and years with
+five digits, are read as numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _READ_BYTES = 8 << 20
 _FIRST = "-4713-11-24"
-"""PostgreSQL has no earlier day; and no text has U+0000 there."""
+"""The first day in PostgreSQL."""
 
 _MICROS = "(extract(epoch FROM {{0}}::{}) * 1000000)::numeric(30, 0)"
 _YEARS = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -38,15 +39,16 @@ _NUMBERS = {
     "timestamp_ntz": ("bigint", _MICROS.format("timestamp"), *_YEARS),
     "timestamp": ("bigint", _MICROS.format("timestamptz"), *_YEARS),
 }
-"""Lake type -> the type of the number that is asked for, its SQL, and what -infinity and infinity are:
-the first and the last moment that the lake takes from a source."""
+"""Lake type -> the type of the number that is read, its SQL, and the numbers for -infinity and infinity: the
+first and the last moment that the lake has from a source."""
 
 
 def select_cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
-    """SQL of a target's columns (alias t) as `batch` reads them; NULL for those that it lacks (that are not
-    in `have`).
+    """Returns the SQL of a target's columns (alias t) for `read_csv`; NULL for columns that are not in
+    `have`.
 
-    >>> print(cells([Column("n", 1, "integer", "int4", "int"), Column("d", 2, "date", "date", "date")]))
+    >>> n, d = Column("n", 1, "integer", "int4", "int"), Column("d", 2, "date", "date", "date")
+    >>> print(select_cells([n, d]))
     t."n", CASE t."d" WHEN '-infinity' THEN -719162 WHEN 'infinity' THEN 2932896 \
 ELSE t."d"::date - DATE '1970-01-01' END
     """
@@ -62,12 +64,12 @@ ELSE t."d"::date - DATE '1970-01-01' END
 
 
 def read_csv(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
-    """What COPY's CSV says of columns asked for by `cells`, in their types.
+    """Reads the CSV of COPY for `select_cells`, and returns the columns in their types.
 
     Raises:
-        ApplyError: there are values that these types cannot hold: somebody else wrote them.
+        ApplyError: these types cannot hold values that another process wrote.
 
-    >>> batch([Column("d", 1, "date", "date", "date")], b"20000\\n", "db").to_pylist()
+    >>> read_csv([Column("d", 1, "date", "date", "date")], b"20000\\n", "db").to_pylist()
     [{'d': datetime.date(2024, 10, 4)}]
     """
     read = [replace(c, type=_NUMBERS[c.type][0]) if c.type in _NUMBERS else _plain(c) for c in columns]
@@ -84,14 +86,14 @@ def read_csv(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBat
 
 @dataclass(frozen=True)
 class _ReadTask:
-    """Reads what a query gives, by COPY, in a Spark task."""
+    """Reads the rows of a query by COPY in a Spark task."""
 
     database: Database
     query: str
     relation: Relation
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if not any(read_csv.num_rows for read_csv in batches):
+        if not any(batch.num_rows for batch in batches):
             return
         where = f"{self.database.label}, {self.relation.table}"
         statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
@@ -114,26 +116,26 @@ class _ReadTask:
 
 
 def rows_of_query(spark: SparkSession, database: Database, query: str, relation: Relation) -> DataFrame:
-    """The rows of a query, in a layout's columns, which the query gives as `cells` asks for them; they are
-    read by a task when they are needed."""
+    """Returns the rows of a query in a layout's columns, which the query must select as `select_cells`. A
+    task reads them when they are needed."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
     made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(database, query, relation), ddl)
     return made.toDF(*[c.name for c in relation.columns])
 
 
 def _plain(column: Column) -> Column:
-    """A column with the kind that it has in the target."""
+    """Returns a column with the kind that it has in the target."""
     return replace(column, kind="numeric") if column.type.startswith("decimal") else column
 
 
 def unsupported(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
-    """Of each change row why no table of PostgreSQL holds its values (NULL: it holds them); None if it holds
-    all. In old images only the key counts, or the whole row if the table has no key.
+    """Returns for each change row why PostgreSQL cannot hold its values, NULL if it can; None if it can hold
+    all. In before images only the key is checked, or the whole row of a keyless table.
 
     >>> c = Column("t", 1, "text", "text", "string")
     >>> rows = pa.table({OPER: ["I", "B", "U"], "t": ["a\\0b", "a\\0b", "c"]})
     >>> id = Column("id", 2, "integer", "int4", "int", key=True)
-    >>> unheld(rows, Relation(1, "s", "t", "f", (id, c))).to_pylist()
+    >>> unsupported(rows, Relation(1, "s", "t", "f", (id, c))).to_pylist()
     ["t is beyond the target's string", None, None]
     """
     found: pa.StringArray | None = None
@@ -149,16 +151,17 @@ def unsupported(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
 
 
 def without_unsupported(rows: pa.Table) -> pa.Table:
-    """Rows with NULL for values that no table of PostgreSQL holds."""
+    """Returns rows with NULL for values that PostgreSQL cannot hold."""
     for i, name in enumerate(rows.schema.names):
         if (beyond := _beyond(one(rows[name]))) is not None:
-            places = pa.array(np.arange(len(beyond)), mask=beyond.to_numpy(zero_copy_only=False))
-            rows = rows.set_column(i, rows.schema.field(i), one(rows[name]).take(places))
+            indices = pa.array(np.arange(len(beyond)), mask=beyond.to_numpy(zero_copy_only=False))
+            rows = rows.set_column(i, rows.schema.field(i), one(rows[name]).take(indices))
     return rows
 
 
 def _beyond(column: pa.Array) -> pa.BooleanArray | None:
-    """Which values no table of PostgreSQL holds; None if it holds all. For arrays their elements count."""
+    """Returns for each value whether PostgreSQL cannot hold it or an array element of it; None if it can hold
+    all."""
     if pa.types.is_list(column.type):
         elements = _beyond(column.flatten())
         if elements is None:
