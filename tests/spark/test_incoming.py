@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.errors import FormatError
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.changes import COLUMNS, Image, change_table
@@ -41,27 +41,27 @@ HISTORY = [
 
 @pytest.mark.slow
 def test_applied_once(spark, target):
-    done = incoming.apply(target, {NAME: change_table(spark, HISTORY)})
+    done = upsert.apply(target, {NAME: change_table(spark, HISTORY)})
     assert rows(spark, target) == [(2, "a", "n"), (9, "moved", None)]
     assert target.progress(NAME) == 6
     assert done[NAME].inserted == 2
-    again = incoming.apply(target, {NAME: change_table(spark, HISTORY)})
+    again = upsert.apply(target, {NAME: change_table(spark, HISTORY)})
     assert again[NAME].plan == "none"
-    incoming.apply(target, {NAME: change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})])})
+    upsert.apply(target, {NAME: change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})])})
     assert rows(spark, target) == [(9, "moved", None)]
 
 
 def test_a_column_more(spark, target):
-    incoming.apply(target, {NAME: change_table(spark, HISTORY)})
+    upsert.apply(target, {NAME: change_table(spark, HISTORY)})
     wide = COLUMNS | {"extra": "decimal(5,1)"}
     more = [Image(8, "I", full(8) | {"extra": Decimal("1.5")})]
-    incoming.apply(target, {NAME: change_table(spark, more, columns=wide)})
+    upsert.apply(target, {NAME: change_table(spark, more, columns=wide)})
     found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     assert [(r["id"], r["extra"]) for r in found] == [(2, None), (8, Decimal("1.5")), (9, None)]
 
 
 def test_story(spark):
-    told = incoming.story(change_table(spark, HISTORY), {"id": 2}).collect()
+    told = change_stats.row_history(change_table(spark, HISTORY), {"id": 2}).collect()
     assert [(r["change_oper"], r["changed"], r["note"]) for r in told] == [
         ("I", list(COLUMNS), None),
         ("U", ["note"], "n"),
@@ -73,4 +73,4 @@ def test_a_sequence_that_is_none(spark, target):
 
     ct = change_table(spark, HISTORY)
     with pytest.raises(FormatError, match="'12' is no change sequence of 35 digits"):
-        incoming.apply(target, {NAME: ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12")))})
+        upsert.apply(target, {NAME: ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12")))})

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
-from tailrace.apply.rules import RulesApplier
 
 from tailrace.apply import rejects
 from tailrace.apply.rejects import Demands
+from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
-from tailrace.apply.vendor import incoming as plain
+from tailrace.apply.vendor import upsert as plain
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import WHY
 from tailrace.engine.rules import Rules

@@ -12,7 +12,7 @@ from tailrace.errors import ApplyError, ConfigError, FormatError, UnsupportedErr
 from tailrace.formats.base import Read
 from tailrace.formats.soliddb import tables
 from tailrace.formats.soliddb.options import SolidOptions
-from tailrace.operate.vendor_notes import told_of_lives
+from tailrace.operate.vendor_notes import with_recreated
 from tailrace.wire.soliddb import RowField
 
 pytestmark = pytest.mark.unit
@@ -219,8 +219,8 @@ def test_a_table_that_was_made_again_with_another_key_says_so() -> None:
     said = tables.made_again(tables.layouts(there, rows, {"S.T": ["CODE", "ID"]}))
     assert said == "the table was made again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
     error = null_key("S.T", ["CODE", "ID"], "7")
-    told = told_of_lives(error, Read({}, made_again={"S.T": said}))
+    told = with_recreated(error, Read({}, made_again={"S.T": said}))
     assert isinstance(told, ApplyError)
     assert (told.what, told.where) == (error.what, error.where)
-    assert (told.hint or "").startswith(said + ": apply the changes of each RELID by themselves")
-    assert told_of_lives(error, Read({}, made_again={"S.U": said})) is error
+    assert (told.hint or "").startswith(said + ": apply the changes of each RELID separately")
+    assert with_recreated(error, Read({}, made_again={"S.U": said})) is error
