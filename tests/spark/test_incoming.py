@@ -72,5 +72,5 @@ def test_a_sequence_that_is_none(spark, target):
     from pyspark.sql import functions as F
 
     ct = change_table(spark, HISTORY)
-    with pytest.raises(FormatError, match="'12' is no change sequence of 35 digits"):
+    with pytest.raises(FormatError, match="'12' is not a change sequence of 35 digits"):
         upsert.apply(target, {NAME: ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12")))})

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.apply.mapping.table_map import TableMap
-from tailrace.apply.vendor.applied_files import AppliedFiles, FileChanges, Files, late_files, refuse_late
-from tailrace.apply.vendor.sequence_stats import SequenceStats
+from tailrace.apply.vendor.applied_files import AppliedFiles, late_files, refuse_late
+from tailrace.apply.vendor.sequence_stats import FileChanges, Files, SequenceStats
 from tailrace.errors import ApplyError
 
 pytestmark = pytest.mark.unit

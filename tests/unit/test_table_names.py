@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.vendor.applied_files import AppliedFiles, FileChanges
-from tailrace.apply.vendor.sequence_stats import SequenceStats
+from tailrace.apply.vendor.applied_files import AppliedFiles
+from tailrace.apply.vendor.sequence_stats import FileChanges, SequenceStats
 from tailrace.apply.vendor.table_names import TableNames, refuse_unnamed
 from tailrace.errors import ApplyError
 

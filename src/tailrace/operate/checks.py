@@ -220,7 +220,7 @@ def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     with suppress(ApplyError):
         return [
             Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t, t)
-            for t in Needs(task).gone(tables)
+            for t in Needs(task).without_baseline(tables)
         ]
     return []
 

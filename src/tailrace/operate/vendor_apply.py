@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..apply import target_mode
 from ..apply.rules import RulesApplier
 from ..apply.vendor import sequence_stats, upsert
-from ..apply.vendor.applied_files import AppliedFiles, Files, refuse_late
+from ..apply.vendor.applied_files import AppliedFiles, refuse_late
 from ..apply.vendor.applier import VendorApplier
 from ..apply.vendor.change_stats import ChangeStats, scan
 from ..apply.vendor.mapping import map_vendor_tables
+from ..apply.vendor.sequence_stats import Files
 from ..apply.vendor.table_names import TableNames
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
@@ -146,7 +147,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(mapped.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, mapped.places)
+    place, target, root = apply_place.opened(spark, target, app_id, control, mapped.target_of)
     try:
         good = vendor_reading.as_in_target(place, mapped.changes, found, ruling.rules if ruling else Rules())
         reached = {n: upsert.reached(place, n) for n in good}

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from ...errors import ApplyError
+from .sequence_stats import FileChanges, Files, SequenceStats
 from .table_notes import TableNotes
-
-if TYPE_CHECKING:
-    from .sequence_stats import SequenceStats
 
 APPLIED_FILES = "_applied_files"
 """Name of the Delta table of these records.
@@ -38,18 +35,7 @@ _VALUES = pa.schema(
 )
 _MOST_NAMES = 3
 _REMOVE = "remove the target and apply everything again"
-_SEPARATELY = "apply the new files from a folder of their own with another `--name` (Delta targets)"
-
-
-@dataclass(frozen=True)
-class FileChanges:
-    """Changes of one table in one file: their number, and the sum of the hashes that identify them."""
-
-    changes: int
-    checksum: int
-
-
-Files = Mapping[str, FileChanges]
+_SEPARATELY = "apply the new files from a separate folder with another `--name` (Delta targets)"
 
 
 @dataclass

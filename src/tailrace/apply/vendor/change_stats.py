@@ -91,8 +91,7 @@ def counted_kinds(changes: ChangeTable) -> dict[str, SparkColumn]:
 
 
 def newer(changes: ChangeTable, start: int, end: int | None = None) -> ChangeTable:
-    """The changes with numbers above `start`, up to `end`. Invalid sequences stay, so that `scan` refuses
-    them."""
+    """The changes with numbers above `start`, up to `end`, and those with invalid sequences."""
     from pyspark.sql import functions as F
 
     if start < 0 and end is None:

@@ -27,12 +27,12 @@ class MappedTables:
 
     Attributes:
         changes: the changes.
-        places: where the rows of each table are; None if each target has the name of its table.
+        target_of: returns the target of a table; None if each target has the name of its table.
         digests: the digest of each mapping (`TableMap.digest`).
     """
 
     changes: dict[str, ChangeTable]
-    places: Callable[[str], TargetPlace] | None
+    target_of: Callable[[str], TargetPlace] | None
     digests: dict[str, str]
 
 
@@ -74,5 +74,5 @@ def map_vendor_tables(
     if wrong:
         raise ConfigError("\n".join(wrong), where="--tables", hint="docs/mapping.md says what is valid there")
     tables = {n: t if maps[n].plain else mapped(t, prepared[n]) for n, t in changes.items()}
-    places = {n: place_of(m) for n, m in maps.items()}
-    return MappedTables(tables, places.__getitem__, {n: m.digest for n, m in maps.items()})
+    targets = {n: place_of(m) for n, m in maps.items()}
+    return MappedTables(tables, targets.__getitem__, {n: m.digest for n, m in maps.items()})

@@ -18,7 +18,6 @@ from ...formats.base import FILE, FINER, WHY
 from ...model.change import BEFORE, ChangeTable
 from ...model.sequence import NUMBER_DIGITS, TIME_DIGITS, WIDTH
 from ...targets.plans import SPECIAL
-from .applied_files import FileChanges, Files
 from .change_stats import ChangeStats, counted_kinds, relation_of
 
 if TYPE_CHECKING:
@@ -30,7 +29,18 @@ COMBINED_START = 1 << 52
 _NO_TIME = "0" * TIME_DIGITS
 _HASH_BITS = (1 << 32) - 1
 """The bits of a change's hash that are summed, so that no sum overflows."""
-_SEPARATE = "apply the new files from a folder of their own, with another `--name`"
+_SEPARATE = "apply the new files from a separate folder, with another `--name`"
+
+
+@dataclass(frozen=True)
+class FileChanges:
+    """Changes of one table in one file: their number, and the sum of the hashes that identify them."""
+
+    changes: int
+    checksum: int
+
+
+Files = Mapping[str, FileChanges]
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,7 @@ def refuse_unidentified(target: Target, changes: ChangeTable, stats: ChangeStats
 
 
 def set_layout(target: Target, layout: Relation, *, dry_run: bool = False) -> None:
-    """Gives a target the layout of its changes, with columns identified by name; errors, and `dry_run`, as
-    `Target.alter`."""
+    """Gives a target the layout of its changes, with columns identified by name; as `Target.alter`."""
     target.alter(layout.table, _present(target, layout), layout, dry_run=dry_run)
 
 
