@@ -26,10 +26,11 @@ from measure import HERE, Row, say
 from tailrace.config.settings import TargetSettings
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable, Column, Relation
-from tailrace.targets.audit import MergeResult
+from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.plans import TableBatch
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.merge_rows import merge_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -152,7 +153,8 @@ def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
     target = DeltaTarget(spark, root, app_id="bench", local_limit_bytes=limit)
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
-        return target.apply(TableBatch(TABLE, RELATION, changes, upto, counts)).plan
+        batch = ChangeBatch(TABLE, RELATION, ChangeRange(None, upto), counts=counts)
+        return merge_rows(target, changes, batch, root).plan
 
     return Side(target.path(TABLE), apply)
 
@@ -160,17 +162,18 @@ def by_tailrace(spark: SparkSession, root: str, limit: int) -> Side:
 def picked(root: str, limit: int) -> Side:
     """What the pipeline does on one machine; the changes are in a change table first."""
     target = DeltaTarget(None, root, app_id="bench", local_limit_bytes=limit)  # type: ignore[arg-type]
-    after = -1
+    start: int | None = None
 
     def take(changes: ChangeTable, upto: int, counts: dict[str, int]) -> str:
-        nonlocal after
+        nonlocal start
         one = ChangeBatch(
-            TABLE, f"{changes.name}-ct", target.path(TABLE), RELATION, after, upto, counts=counts
-        )
+            TABLE, RELATION, ChangeRange(start, upto), f"{changes.name}-ct", counts=counts,
+            target=target.path(TABLE),
+        )  # fmt: skip
         (done,) = target.merge([one])
         if not isinstance(done, MergeResult):
             raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
-        after = upto
+        start = upto
         return done.outcome.plan
 
     def ready(changes: ChangeTable) -> None:

@@ -18,24 +18,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from tailrace.apply.rules import RulesApplier
 
 import load
 import measure
 from apply import RELATION, TABLE, Case, batch, by_hand, fill
 from measure import HERE, Row, say
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import merge_one
 from tailrace.config.settings import TargetSettings
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import ChangeTable
+from tailrace.model.positions import ChangeRange
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
-from tailrace.targets.audit import MergeResult
 from tailrace.targets.base import Target
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.plans import TableBatch
+from tailrace.targets.images import newer
+from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.merge_rows import merge_rows
 from tailrace.targets.postgresql.target import PostgresTarget
+from tailrace.targets.scratch import scratch
+from tailrace.targets.staged_changes import stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +75,12 @@ def rows(running: EmbeddedPostgres, folder: Path, *, quick: bool) -> list[Row]:
 def plain(spark: SparkSession, root: str) -> Side:
     """Without rules and key log, as a task applies."""
     target = DeltaTarget(spark, root, app_id="bench")
-    return lambda changes, upto, counts: target.apply(TableBatch(TABLE, RELATION, changes, upto, counts))
+
+    def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
+        batch = ChangeBatch(TABLE, RELATION, ChangeRange(None, upto), counts=counts)
+        return merge_rows(target, changes, batch, root)
+
+    return apply
 
 
 NAMES = {"limits": "strict with limits and data errors logged"}
@@ -89,14 +99,23 @@ def following(spark: SparkSession, target: Target, root: str, rules: Rules, log:
     """What follows a task's changes into a target; the key log is `root`-log."""
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
     applier = RulesApplier(target, rules, root=root, task="t", keylog=keylog)
-    reached = -1
+    start: int | None = None
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
-        nonlocal reached
-        if reached < 0:
+        nonlocal start
+        if start is None:
             applier.alter(TABLE, RELATION, RELATION)
-        after, reached = max(reached, upto - sum(counts[k] for k in "IUDT")), upto
-        return applier.follow(TableBatch(TABLE, RELATION, changes, upto, counts), after, exact=True)
+        numbers, start = ChangeRange(start, upto), upto
+        with scratch(root) as folder:
+            judged = applier.judged(newer(changes, numbers.lower), RELATION)
+            staged = stage(judged, RELATION, folder, ordered=target.capabilities.ordered)
+            one = ChangeBatch(
+                TABLE, RELATION, numbers, folder, staged=staged, counts=staged.counts,
+                appends=rules.mode == "archive", target=target.path(TABLE),
+            )  # fmt: skip
+            if (done := merge_one(target, applier.prepared(one, 0))) is None:
+                raise RuntimeError("the batch needs more memory than a merge has")
+            return applier.finished(one, done)
 
     return apply
 
@@ -107,17 +126,20 @@ def in_place(root: str, mode: str, log: str) -> Side:
     target = DeltaTarget(none, root, app_id="bench", local_limit_bytes=TargetSettings().one_task)
     keylog = KeyLog(f"{root}-log", app_id="bench", run_id="1", mode=log)
     rules = RulesApplier(target, Rules.of(mode), root=root, task="t", keylog=keylog)
-    after = -1
+    start: int | None = None
 
     def apply(changes: ChangeTable, upto: int, counts: dict[str, int]) -> object:
-        nonlocal after
-        one = ChangeBatch(TABLE, changes.name, target.path(TABLE), RELATION, after, upto, counts=counts)
+        nonlocal start
+        one = ChangeBatch(
+            TABLE, RELATION, ChangeRange(start, upto), changes.name, counts=counts,
+            appends=mode == "archive", target=target.path(TABLE),
+        )  # fmt: skip
         ruled = None if (mode, log) == ("upsert", "off") else rules.prepared(one, 0)
         (done,) = target.merge([ruled or one])
         if not isinstance(done, MergeResult):
             raise RuntimeError(f"the batch is not what tasks read themselves: {done}")
-        after = upto
-        return done if ruled is None else rules.went(ruled, done)
+        start = upto
+        return done if ruled is None else rules.finished(ruled, done)
 
     return apply
 

@@ -85,7 +85,7 @@ def look(task: Any, given: Any) -> dict[str, float]:
 
 
 def export(task: Any, given: Any) -> dict[str, float]:
-    from tailrace.operate.status_views import history_rows
+    from tailrace.operate.vendor_status import history_rows
 
     return {"slots": len(history_rows(task))}
 
@@ -123,7 +123,7 @@ def start(task: Any, given: Any) -> dict[str, float]:
         max_changes=1_000_000,
         parallel=2,
         need_baseline=True,
-        gate=Scheduler(task.commands_path, task.control_path("errors"), task.groups),
+        scheduler=Scheduler(task.commands_path, task.control_path("errors"), task.groups),
     )
     applier.catch_up()
     said["applier_cpu_ms"] = round((time.process_time() - cpu) * 1000, 1)

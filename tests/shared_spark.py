@@ -79,7 +79,7 @@ def _connected(port: str, secret: str) -> SparkSession:
     made = SparkSession(ours, first.newSession())
     jvm.SparkSession.setDefaultSession(first)
     database = f"process_{os.getpid()}"
-    session._said_once()
+    session._silence_sql_log()
     made.sql(f"CREATE DATABASE {database}")
     made.catalog.setCurrentDatabase(database)
     return made

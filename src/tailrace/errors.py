@@ -1,27 +1,27 @@
-"""The error tree. Every error says what happened, where, and what to do about it.
+"""The error tree. Every error reports what happened, where, and what to do about it.
 
 TailraceError
 ├── ConfigError        a task file, option or environment that cannot work
 ├── SourceError        the source database refused, or is not set up for capture
-│   ├── PositionError  a position that is gone, ahead of the log, or of another server
+│   ├── PositionError  a position that no longer exists, is ahead of the log, or of another server
 │   │   └── GapError   a range of changes of which some were never captured
-│   ├── ConnectionLostError  the source went away; trying again is safe
-│   │   └── UnreachableError  nobody answers at its address
+│   ├── ConnectionLostError  the connection to the source was lost; a retry is safe
+│   │   └── UnreachableError  no server answers at its address
 │   └── TableMovedError  a table was truncated, rewritten or loaded again since the snapshot it is read in
-├── FormatError        bytes or rows that are not what their format promises
+├── FormatError        bytes or rows that violate their format
 │   └── ValueRangeError  a value that its column's lake type cannot hold
 ├── ApplyError         changes that could not be applied to a target
-│   ├── BaselineNeededError  they never can: the table needs a new baseline
+│   ├── BaselineNeededError  they never can be: the table needs a new baseline
 │   ├── ConstraintError  a constraint of the target refuses a row
 │   ├── StopPolicyError  a policy says that the task stops here
-│   ├── TargetLostError  the target's server went away; trying again is safe
-│   └── ConcurrentCommitError  somebody else committed to the target first; doing it again is safe
-├── LeaseLostError     another process has taken over what this one did
-├── SparkLostError     the JVM of the Spark session is gone
-├── StorageFullError   there is no room where something was to be written
-├── OvertakenError     another process committed first what was to be committed
-├── CancelledError     the user has ended it
-└── UnsupportedError   a declared gap: the feature exists elsewhere, not here
+│   ├── TargetLostError  the connection to the target's server was lost; a retry is safe
+│   └── ConcurrentCommitError  another writer committed to the target first; a retry is safe
+├── LeaseLostError     another process has taken over the work of this one
+├── SparkLostError     the JVM of the Spark session has ended
+├── StorageFullError   no space left to write
+├── OvertakenError     another process committed first
+├── CancelledError     the user has cancelled the work
+└── UnsupportedError   a declared gap: a feature that this component does not support
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class TailraceError(Exception):
     """Root of all errors that tailrace raises on purpose.
 
     Args:
-        what: one sentence, what went wrong.
-        where: source, table, position: whatever narrows it down.
-        hint: what the reader should do now (a command, an SQL statement, a setting).
+        what: what went wrong, in one sentence.
+        where: the object that failed: source, table, position.
+        hint: what to do (a command, an SQL statement, a setting).
 
     Attributes:
-        of_task: it has no cause in a table, whatever table it was raised for.
+        of_task: its cause is not in a table, even if it was raised for one.
 
     >>> print(TailraceError("slot 'shop' is missing", where="postgresql://db", hint="take a new baseline"))
     slot 'shop' is missing
@@ -83,7 +83,7 @@ class SourceError(TailraceError):
 
 
 class PositionError(SourceError):
-    """A position that is gone, ahead of the log, or belongs to another server."""
+    """A position that no longer exists, is ahead of the log, or belongs to another server."""
 
 
 class GapError(PositionError):
@@ -91,20 +91,20 @@ class GapError(PositionError):
 
 
 class ConnectionLostError(SourceError):
-    """The source went away. Retrying is safe: nothing was acknowledged that is not in LOG."""
+    """The connection to the source was lost. A retry is safe: only what is in LOG was acknowledged."""
 
 
 class UnreachableError(ConnectionLostError):
-    """Nothing answers at the source's address: it is down for a while, or the address is wrong."""
+    """No server answers at the source's address: it is down, or the address is wrong."""
 
 
 class TableMovedError(SourceError):
-    """A table was truncated, rewritten or loaded again since the snapshot it is read in; a new snapshot is
-    needed. Or it is gone, or has another name."""
+    """A table was truncated, rewritten, loaded again, renamed or dropped since the snapshot in which it is
+    read; a new snapshot is needed."""
 
 
 class FormatError(TailraceError):
-    """Bytes or rows that are not what their format promises."""
+    """Bytes or rows that violate their format."""
 
 
 class ValueRangeError(FormatError):
@@ -121,8 +121,8 @@ class BaselineNeededError(ApplyError):
 
 
 class LimitReachedError(ApplyError):
-    """A table has had as many conflicts as its rules allow (`log then stop after 100`). Trying it again would
-    count them anew, so somebody has to decide."""
+    """A table has had as many conflicts as its rules allow (`log then stop after 100`). A retry would start
+    to count them again, so the operator has to decide."""
 
 
 class ConstraintError(ApplyError):
@@ -131,20 +131,20 @@ class ConstraintError(ApplyError):
 
 
 class TargetLostError(ApplyError):
-    """The target's server went away, or nobody answers at its address. Retrying is safe: its own tables say
-    how far it is."""
+    """The connection to the target's server was lost, or no server answers at its address. A retry is safe:
+    the target's own tables record its progress."""
 
 
 class ConcurrentCommitError(ApplyError):
-    """Another writer committed to a table after it was read and before the result was written: nothing was
-    written. Repeating the work on the current table is safe."""
+    """Another writer committed to a table between reading it and writing the result: nothing was written. It
+    is safe to repeat the work on the current table."""
 
     @classmethod
     def at(cls, where: str, read: int, now: int | None = None) -> ConcurrentCommitError:
-        """The error for a table that was read in one version and now has another (None: unknown)."""
-        came = "another version" if now is None else f"version {now}"
+        """Returns the error for a table that was read at one version and now has another (None: unknown)."""
+        newer = "another version" if now is None else f"version {now}"
         said = (
-            f"version {came} was committed after version {read}, which was read: another writer "
+            f"{newer} was committed after version {read}, which was read: another writer "
             "committed to the table"
         )
         return cls(said, where=where, hint=AGAIN)
@@ -152,7 +152,8 @@ class ConcurrentCommitError(ApplyError):
     @classmethod
     def moved(cls, where: str, app: str, read: int, now: int | None) -> ConcurrentCommitError:
         """The error for a table whose progress has moved since it was read."""
-        said = f"another writer applied to the table: {app} is at {max(now or 0, 0)}, no longer at {max(read, 0)}"
+        at, before = max(now or 0, 0), max(read, 0)
+        said = f"another writer applied to the table: {app} is at {at}, no longer at {before}"
         return cls(said, where=where, hint=AGAIN)
 
 
@@ -161,31 +162,31 @@ class NameTakenError(ApplyError):
 
 
 class StopPolicyError(ApplyError):
-    """A DDL statement at the source, or a conflict, whose policy is `stop`: the task ends before it, and at
-    each start."""
+    """A DDL statement at the source, or a conflict, whose policy is `stop`: the task ends before it, at each
+    start again."""
 
 
 class LeaseLostError(TailraceError):
-    """Another process runs this half of the task now, or may: this one was not heard from for too long, and
+    """Another process may run this part of the task now: this one did not renew its lease in time, and
     stops."""
 
 
 class SparkLostError(TailraceError):
-    """The JVM of the Spark session is gone: killed, or out of memory. Nothing is lost; start again."""
+    """The JVM of the Spark session was killed, or ran out of memory. Nothing is lost; start again."""
 
 
 class StorageFullError(TailraceError):
-    """No space left where something was to be written, or a file became larger than it may. Nothing
-    half-written is visible; the work is repeated once there is space."""
+    """No space is left to write, or a file became larger than allowed. Nothing half-written is visible; the
+    work is repeated once there is space."""
 
 
 class OvertakenError(TailraceError):
-    """Another process committed first, and this commit was based on the earlier state: nothing of it is
-    visible. Read again and repeat."""
+    """Another process committed first, and this commit was based on the earlier state: nothing was committed.
+    Read again and repeat."""
 
 
 class CancelledError(TailraceError):
-    """The user has ended what was being done; nothing was changed by it."""
+    """The user has cancelled the work; it has changed nothing."""
 
 
 class UnsupportedError(TailraceError):
@@ -195,33 +196,37 @@ class UnsupportedError(TailraceError):
 _VALUE = re.compile(
     r"\[(?:CAST|NUMERIC)[A-Z_.]*\] ([^\n]*?)(?:\. (?:Correct|Use|If) .*?| )\s*SQLSTATE: 22\w{3}", re.DOTALL
 )
-"""Spark's words about a value (class 22 of SQLSTATE), without its advice."""
+"""Spark's message about a value (class 22 of SQLSTATE), without its advice."""
 _WORKER = re.compile(
     r"Python worker.*?\nTraceback [^\n]*\n(?:[ \t][^\n]*\n)*(\S.*?)(?:\n\s*\n|\n\s*at |\n*JVM stacktrace|\Z)",
     re.DOTALL,
 )
-"""The last words of an exception in a task of Python's, without the way to it."""
+"""The message of an exception in a Python task, without its traceback."""
 
 _PYTHONS = {
     re.compile(
         r"PYTHON_VERSION_MISMATCH\] Python in worker has different version: ([\d.]+) than that in driver: "
         r"([\d.]+)"
     ): "an executor has Python {}, the driver has {}",
-    re.compile(r"ModuleNotFoundError: No module named '([^']+)'"): "an executor's Python lacks the module {}",
+    re.compile(
+        r"ModuleNotFoundError: No module named '([^']+)'"
+    ): "an executor's Python does not have the module {}",
     re.compile(r'Cannot run program "([^"]*)"'): "an executor's host has no Python at {}",
 }
-"""What Spark says of an executor's Python that does not fit, and what we say."""
+"""Spark's messages about an unsuitable Python of an executor, and ours."""
 PYTHON_CURE = (
     "install tailrace and its packages for the Python of all executors, and name that Python with "
     "`spark.pyspark.python` in the task file's section `spark` (or PYSPARK_PYTHON in the driver's "
     "environment); or ship an environment with `--archives` (docs/spark.md)"
 )
-"""What to do about an executor's Python that does not fit."""
+"""The hint of errors about an unsuitable Python of an executor."""
+START_SPARK_AGAIN = "did it run out of memory (see `spark.driver.memory`)? start again: nothing is lost"
+"""The hint of errors about a JVM that has ended."""
 
 
 def from_spark(error: BaseException, *, where: str) -> TailraceError:
-    """The cause of a failed Spark job or query. A tailrace error raised by a task is reconstructed from
-    Spark's text.
+    """Returns the cause of a failed Spark job or query. A tailrace error raised by a task is reconstructed
+    from Spark's message.
 
     >>> text = "... tailrace.errors.FormatError: odd\\n  where: LOG\\n  hint: look\\n\\n at org.x"
     >>> print(from_spark(RuntimeError(text), where="store"))
@@ -237,65 +242,64 @@ def from_spark(error: BaseException, *, where: str) -> TailraceError:
     for name, kind in _kinds(TailraceError).items():
         if found := re.search(rf"tailrace\.errors\.{name}: (.*?)(?:\n\s*\n|\n\s*at |\Z)", text, re.DOTALL):
             parts = re.split(r"\n\s*(where|hint): ", found[1])
-            named = dict(zip(parts[1::2], parts[2::2], strict=False))
-            return kind(parts[0].strip(), where=named.get("where", where), hint=named.get("hint"))
+            parsed = dict(zip(parts[1::2], parts[2::2], strict=False))
+            return kind(parts[0].strip(), where=parsed.get("where", where), hint=parsed.get("hint"))
     if (no_room := full(error, where=where)) is not None:
         return no_room
-    made = _of_a_job(text, where)
-    made.of_task = made.of_task or getattr(error, "of_task", False)
-    return made
+    failure = _job_error(text, where)
+    failure.of_task = failure.of_task or getattr(error, "of_task", False)
+    return failure
 
 
 def raised_in_task(error: BaseException, where: str) -> TailraceError:
-    """The error of a task, as the driver raises it; it can be pickled."""
+    """Returns the error of a task as the driver raises it; it can be pickled."""
     if isinstance(error, TailraceError):
         return error
     kind = type(error)
     return from_spark(RuntimeError(f"{kind.__module__}.{kind.__name__}: {error}"), where=where)
 
 
-def _of_a_job(text: str, where: str) -> TailraceError:
-    """What Spark says of a job that failed, without stack traces."""
+def _job_error(text: str, where: str) -> TailraceError:
+    """Returns the error of a failed job, without stack traces."""
     for pattern, what in _PYTHONS.items():
         if found := pattern.search(text):
             misfit = ConfigError(what.format(*found.groups()), where=where, hint=PYTHON_CURE)
             misfit.of_task = True
             return misfit
     if value := _VALUE.search(text):
-        hint = "with `on: {data_error: log}` such a change is set aside with its reason (docs/apply.md)"
+        hint = "with `on: {data_error: log}` such a change is rejected with its reason (docs/apply.md)"
         return ApplyError(f"a value does not fit its column: {value[1]}", where=where, hint=hint)
     if worker := _WORKER.search(text):
         return ApplyError(f"a task failed: {worker[1].strip()[:2000]}", where=where, hint="-v shows where")
-    # Java's stack traces begin with `at`, or say so.
+    # Java's stack traces begin with `at`, or are announced.
     said = re.split(r"\n\s*\n|\n\s*at |\n*JVM stacktrace", text.strip())[0]
     return ApplyError(re.sub(r"^An error occurred while calling \S+\n: ", "", said)[:2000], where=where)
 
 
 def spark_lost(error: BaseException, *, where: str) -> SparkLostError | None:
-    """The tailrace error for one that says that nothing is at the other end of py4j; None for other errors.
+    """Returns the tailrace error of a lost connection to the JVM; None for other errors.
 
     >>> print(spark_lost(ConnectionRefusedError(111, "Connection refused"), where="shop"))
     Spark's JVM is gone
       where: shop
-      hint: was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing is lost
+      hint: did it run out of memory (see `spark.driver.memory`)? start again: nothing is lost
     """
     # By name: processes without Spark have no py4j.
     if type(error).__module__.partition(".")[0] != "py4j":
-        gone = isinstance(error, ConnectionError)
+        lost = isinstance(error, ConnectionError)
     else:
         said = str(error)
         unanswered = re.fullmatch(r"An error occurred while calling \S+", said.strip()) is not None
         network = type(error).__name__ == "Py4JNetworkError"
-        gone = network or unanswered or "does not exist in the JVM" in said
-    hint = "was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing is lost"
-    return SparkLostError("Spark's JVM is gone", where=where, hint=hint) if gone else None
+        lost = network or unanswered or "does not exist in the JVM" in said
+    return SparkLostError("Spark's JVM is gone", where=where, hint=START_SPARK_AGAIN) if lost else None
 
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 
 
 def full(error: BaseException, *, where: str) -> StorageFullError | None:
-    """The tailrace error for one that says that there is no space; None for other errors.
+    """Returns the tailrace error of missing disk space; None for other errors.
 
     >>> print(full(OSError(28, "No space left on device"), where="/lake/orders"))
     no space left on the device
@@ -327,10 +331,11 @@ def room(where: str) -> Iterator[None]:
 
 
 def is_of_table(error: TailraceError) -> bool:
-    """Whether an error that was raised for one table concerns that table alone; otherwise the task, as what
-    no other table can do without, or what passes by itself, does.
+    """Whether an error that was raised for one table concerns that table alone.
 
-    >>> is_of_table(ApplyError("a view needs it")), is_of_table(TargetLostError("nobody answers"))
+    Otherwise it concerns the task: other tables are affected too, or it passes by itself.
+
+    >>> is_of_table(ApplyError("a view needs it")), is_of_table(TargetLostError("no answer"))
     (True, False)
     """
     return isinstance(error, _OF_TABLES) and not (error.of_task or isinstance(error, _OF_TASKS))
@@ -338,7 +343,7 @@ def is_of_table(error: TailraceError) -> bool:
 
 @contextmanager
 def not_of_a_table() -> Iterator[None]:
-    """Marks errors raised in the block as those of a task, whatever they become (`from_spark`)."""
+    """Marks errors raised in the block as those of a task, also after `from_spark`."""
     try:
         yield
     except Exception as error:
@@ -359,7 +364,7 @@ _OF_TASKS = (
 
 
 def in_one_line(error: TailraceError, *, where: bool = False) -> str:
-    """An error in one line, with its `where` if that is asked for.
+    """Returns an error in one line, on request with its `where`.
 
     >>> in_one_line(ConfigError("s.t is not in the target", where="db", hint="take a new baseline"))
     's.t is not in the target (take a new baseline)'
@@ -370,7 +375,7 @@ def in_one_line(error: TailraceError, *, where: bool = False) -> str:
 
 
 def to_json(error: TailraceError) -> list[str | None]:
-    """An error as JSON, for another process.
+    """Returns an error as JSON, for another process.
 
     >>> from_json(to_json(TableMovedError("moved", where="s.t")))
     TableMovedError('moved', 's.t', None)
@@ -378,14 +383,14 @@ def to_json(error: TailraceError) -> list[str | None]:
     return [type(error).__name__, error.what, error.where, error.hint]
 
 
-def from_json(words: Sequence[str | None]) -> TailraceError:
-    """The error that `to_json` has written."""
-    kind, what, where, hint = words
+def from_json(fields: Sequence[str | None]) -> TailraceError:
+    """Returns the error that `to_json` has written."""
+    kind, what, where, hint = fields
     return _kinds(TailraceError)[str(kind)](str(what), where=where, hint=hint)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and the errors it was raised from: a tailrace error may hide the original one."""
+    """Yields an error and its causes: a tailrace error may hide the original one."""
     while error is not None:
         yield error
         error = error.__cause__

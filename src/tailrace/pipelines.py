@@ -1,4 +1,4 @@
-"""Pipelines that were written for Spark's `pyspark.pipelines`, on plain Spark with Delta.
+"""Runs pipelines written for Spark's `pyspark.pipelines` on plain Spark with Delta.
 
     from tailrace import pipelines as dp          # was: from pyspark import pipelines as dp
 
@@ -13,8 +13,8 @@
     )
     dp.run(storage="lake")
 
-`run` does what `spark-pipelines run` does: it takes what there is, and ends. Each target is a history
-(`query.history.table`) in a folder of `storage`, and a table of the session's catalog.
+`run` does what `spark-pipelines run` does: it processes the available input, and ends. Each target is a
+history (`query.history.table`) in a folder of `storage`, and a table of the session's catalog.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Snapshots = Any
-"""The name of a view or table, or a function: the last version (None: none) -> (DataFrame, version), or
-None."""
+"""The name of a view or table, or a function: the last version (None: none yet) -> the next (DataFrame,
+version), or None."""
 Version = int | dt.datetime
-"""Of a snapshot."""
+"""The version of a snapshot."""
 _SPARKS_OWN = ("append_flow", "create_sink", "materialized_view", "table")
 FEW_ROWS = 1_000_000
-"""Batches of more rows are done by Spark's tasks, smaller ones by this process."""
+"""Spark's tasks process batches of more rows, this process smaller ones."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,27 @@ class _Flow:
 
 @dataclass
 class CdcPipeline:
-    """Views, targets and flows; the module's functions are those of one pipeline, which scripts fill."""
+    """Views, targets and flows; the module's functions are the methods of one instance, for scripts."""
 
     views: dict[str, Callable[[], DataFrame]] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     flows: list[_Flow] = field(default_factory=list)
 
     def temporary_view(self, function: Any = None, *, name: str | None = None, **_: Any) -> Any:
-        """Names the DataFrame that a function gives; a decorator."""
+        """Registers a function that returns a view's DataFrame; a decorator."""
         if function is None:
-            return lambda made: self.temporary_view(made, name=name)
+            return lambda view: self.temporary_view(view, name=name)
         self.views[name or function.__name__] = function
         return function
 
     def create_streaming_table(self, name: str, **more: Any) -> None:
-        """Names a target. Of Spark's other arguments only `comment` is taken.
+        """Registers a target. Of Spark's other arguments only `comment` is accepted, and ignored.
 
         Raises:
             UnsupportedError: another argument is given.
         """
-        if odd := [n for n, v in more.items() if v is not None and n != "comment"]:
-            raise UnsupportedError(f"create_streaming_table: {', '.join(odd)} cannot be followed", where=name)
+        if unknown := [n for n, v in more.items() if v is not None and n != "comment"]:
+            raise UnsupportedError(f"create_streaming_table: {', '.join(unknown)} not supported", where=name)
         self.targets.append(name)
 
     def create_auto_cdc_flow(
@@ -99,14 +99,12 @@ class CdcPipeline:
     ) -> None:
         """Sends the rows of a view or table (read as a stream) into a target as events.
 
-        The arguments are those of Spark; `more` are those of `query.history.flow.HistoryFlow` besides: what
-        Spark lacks. Several flows may go into one target. `once`: the flow runs one time only, e.g. to fill
-        what came before the stream.
+        The arguments are those of Spark; `more` are arguments of `query.history.flow.HistoryFlow` that Spark
+        does not have. Several flows may write to one target. `once`: the flow runs only one time, e.g. to
+        load rows from before the stream.
         """
         if spark_conf:
-            raise UnsupportedError(
-                "spark_conf cannot be followed", where=target, hint="set it on the session"
-            )
+            raise UnsupportedError("spark_conf is not supported", where=target, hint="set it on the session")
         how = HistoryFlow(
             keys, sequence_by, apply_as_deletes, None, column_list, except_column_list, stored_as_scd_type
         )
@@ -128,11 +126,11 @@ class CdcPipeline:
         name: str | None = None,
         once: bool = False,
     ) -> None:
-        """Sends what changes from one snapshot to the next into a target.
+        """Sends the changes from one snapshot to the next into a target.
 
-        `source`: a view or table, each run one snapshot at the time of the run; or a function from the last
-        version that was taken (None at first) to the next snapshot and its version (a whole number or a
-        time, later than the last), None when there is none.
+        `source`: a view or table, of which each run takes one snapshot; or a function from the last version
+        (None at first) to the next snapshot and its version (a whole number or a time, later than the last).
+        It returns None if there is no new snapshot.
         """
         how = HistoryFlow(
             keys,
@@ -146,13 +144,13 @@ class CdcPipeline:
         self._add(_Flow(name or target, target, source, how, once, snapshots=True))
 
     def run(self, storage: str | Path, *, session: SparkSession | None = None) -> dict[str, HistoryTable]:
-        """Takes what the sources have, flow after flow, and gives the targets' histories.
+        """Processes the available input, flow after flow, and returns the targets' histories.
 
         Raises:
-            ConfigError: a flow's source is not there; the catalog has another table of a target's name.
+            ConfigError: a flow's source does not exist; the catalog has another table with a target's name.
         """
         spark = session or _session()
-        made: dict[str, HistoryTable] = {}
+        histories: dict[str, HistoryTable] = {}
         for target in {flow.target for flow in self.flows}:
             pipeline_catalog.refuse_other(spark, target)
         for flow in self.flows:
@@ -160,13 +158,13 @@ class CdcPipeline:
             checkpoint = str(Path(storage).absolute() / "_checkpoints" / file_name(flow.name))
             run = _snapshots if flow.snapshots else _events
             run(flow, spark, self.views, path, checkpoint)
-            made[flow.target] = HistoryTable.open(path)
-            made[flow.target].maintain()
+            histories[flow.target] = HistoryTable.open(path)
+            histories[flow.target].maintain()
             pipeline_catalog.register(spark, flow.target, path)
-        return made
+        return histories
 
     def clear(self) -> None:
-        """Forgets everything that was named."""
+        """Removes all views, targets and flows."""
         self.views.clear()
         self.targets.clear()
         self.flows.clear()
@@ -219,22 +217,22 @@ def _events(
 
 
 def _stream_name(flow: _Flow, df: DataFrame) -> str:
-    """What a history knows a stream by: the flow and its checkpoint, as one that is made anew numbers
-    its batches from 0 again. To be asked while one of its batches is done."""
+    """Returns the name of a stream in a history: the flow and its checkpoint, as a new stream numbers its
+    batches from 0 again. May only be called while one of its batches is processed."""
     return f"{flow.name}/{df.sparkSession.sparkContext.getLocalProperty('sql.streaming.queryId')}"
 
 
 def _take(history: HistoryTable, flow: _Flow, df: DataFrame, batch: int | None, name: str) -> None:
     from .query.history.spark import apply_in_tasks
 
-    kept = df.persist()
+    cached = df.persist()
     try:
-        if kept.count() <= FEW_ROWS:
-            history.apply(flow.how.rows(history, kept), flow=name, batch=batch)
+        if cached.count() <= FEW_ROWS:
+            history.apply(flow.how.rows(history, cached), flow=name, batch=batch)
         else:
-            apply_in_tasks(history, flow.how, kept, name=name, batch=batch)
+            apply_in_tasks(history, flow.how, cached, name=name, batch=batch)
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def _snapshots(
@@ -247,9 +245,9 @@ def _snapshots(
 
     taken = last_batch(path, flow.name)
     last = None if taken is None else version_of(taken, HistoryTable.open(path).sequence)
-    # What is no longer in the next snapshot is looked for in the versions.
-    if exists(path) and (there := HistoryTable.open(path)).has_pending_events:
-        finish_in_tasks(spark, there)
+    # Rows that are missing in the next snapshot are found in the versions.
+    if exists(path) and (pending := HistoryTable.open(path)).has_pending_events:
+        finish_in_tasks(spark, pending)
     if flow.once and last is not None:
         return
     while (found := _snapshot(flow, spark, views, last)) is not None:

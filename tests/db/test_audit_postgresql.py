@@ -19,20 +19,20 @@ from tailrace.engine.columns import AT, MASK, OPER, SEQ
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, TargetLostError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.model.types import schema_of
 from tailrace.targets import multi_source as shared
-from tailrace.targets.audit import Audit, LogPart
-from tailrace.targets.auditor import wanted
+from tailrace.targets.audit import Audit, KeyLogOutput
+from tailrace.targets.auditor import batch_columns
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.postgresql import layout as postgresql_layout
-from tailrace.targets.postgresql.merge import BatchMerge, Merged
-from tailrace.targets.postgresql.place import Place, locked
-from tailrace.targets.postgresql.progress import Progress
-from tailrace.targets.postgresql.statements import Statements
+from tailrace.targets.postgresql.batch_merge import BatchMerge, Merged
+from tailrace.targets.postgresql.connection import Database, locked_session
+from tailrace.targets.postgresql.progress import ProgressTable
+from tailrace.targets.postgresql.statements import MergeStatements
 from tailrace.wire.keylog_values import KeyLogField
 
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
@@ -56,22 +56,22 @@ class Table:
         *,
         of: Relation = RELATION,
         name: str = "t",
-        at: shared.TargetPlace | None = None,
+        at: shared.TargetLocation | None = None,
     ) -> None:
         self.root, self.rules, self.log = root, Rules.of(mode, on), str(root / "keylog")
-        self.url, self.place = database, Place.of(database)
+        self.url, self.database = database, Database.of(database)
         self.model = Model(mode, self.rules.on)
         self.relation, self.name, self.at = (
             relation_of(of, self.rules),
             name,
-            at or shared.TargetPlace(of.table),
+            at or shared.TargetLocation(of.table),
         )
-        self.progress = Progress(self.place, name, lambda _: self.at)
-        self.flagged = self.upto = 0
+        self.progress = ProgressTable(self.database, name, lambda _: self.at)
+        self.flagged = 0
         self.memory: int | None = None
         self.plain = False
-        with locked(self.place, name, of.table) as on_:
-            postgresql_layout.create(on_, self.place, self.progress, self.relation)
+        with locked_session(self.database, name, of.table) as on_:
+            postgresql_layout.create(on_, self.database, self.progress, self.relation)
         lake.create(self.log, SCHEMA)
 
     def apply(self, changes: Sequence[Change]) -> MergeResult:
@@ -88,7 +88,7 @@ class Table:
         if self.memory is None:
             random.Random(1).shuffle(rows)
         task = self.task(changes[-1].number, changes[0].number - 1)
-        columns = wanted(EXTRA, schema_of(self.relation.columns))
+        columns = batch_columns(EXTRA, schema_of(self.relation.columns))
         whole = pa.RecordBatch.from_pylist(rows, columns)  # what a row lacks is NULL
         return task([whole.slice(begin, 3) for begin in range(0, len(rows), 3)])
 
@@ -97,19 +97,19 @@ class Table:
         ordinals = tuple(range(HEADERS, HEADERS + 4))
         table = self.relation.table
         header = KeyLogHeader("1", "g", table, 0, self.flagged, 0, fields, ordinals, KEY, "<Dest>x</Dest>")
-        exceptions = Exceptions(str(self.root), "task")
-        audit = Audit(table, self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, "all"))
+        exceptions = ApplyExceptions(str(self.root), "task")
+        audit = Audit(table, self.rules, exceptions, header, KeyLogOutput(self.log, SCHEMA, header, "all"))
         audit = replace(audit, plain=self.plain, keylog=None if self.plain else audit.keylog)
-        with locked(self.place, self.name, table) as on:
+        with locked_session(self.database, self.name, table) as on:
             reached = self.progress.read(on, table)
         assert reached is not None
-        made = (self.place, self.name, False, self.at, reached, upto, self.relation, audit, EXTRA)
+        made = (self.database, self.name, False, self.at, reached, upto, self.relation, audit, EXTRA)
         return BatchMerge(*made, self.memory)
 
     def rows(self) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.url) as session:
             table = self.relation.table
-            own = f"{self.progress.target(table)} WHERE {self.progress.own_rows(table)}"
+            own = f"{self.progress.target(table)} WHERE {self.progress.partition_condition(table)}"
             return sorted(session.execute(f"SELECT * FROM {own}".encode()).fetchall(), key=repr)
 
     def logged(self) -> list[dict[str, Any]]:
@@ -221,9 +221,9 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
     """Between the look at the keys and the write: the transaction begins again."""
     table = Table(tmp_path, database, "strict", {})
     table.apply(START)
-    real, attempts = Statements.upsert, []
+    real, attempts = MergeStatements.upsert, []
 
-    def raced(to: Statements, *, partial: bool) -> None:
+    def raced(to: MergeStatements, *, partial: bool) -> None:
         if not attempts:
             with psycopg.connect(database) as other:
                 other.execute("DELETE FROM s.t WHERE id = 'q'")
@@ -231,7 +231,7 @@ def test_a_row_that_somebody_takes_away_meanwhile_is_counted_as_gone(
         attempts.append(1)
         real(to, partial=partial)
 
-    monkeypatch.setattr(Statements, "upsert", raced)
+    monkeypatch.setattr(MergeStatements, "upsert", raced)
     done = table.apply([change(4, "U", "p"), change(5, "U", "q"), change(6, "I", "new"), change(7, "D", "r")])
     assert len(attempts) == 2
     assert {s: n for s, (n, _) in done.tally.items()} == {"U0": 1, "I1": 1}
@@ -244,16 +244,16 @@ def test_a_connection_that_dies_at_the_commit_leaves_nothing(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(tmp_path, database, "strict", {})
-    real = Progress.advance
+    real = ProgressTable.advance
 
-    def dies(progress: Progress, on: Any, *given: Any) -> int:
+    def dies(progress: ProgressTable, on: Any, *given: Any) -> int:
         done = real(progress, on, *given)
         with psycopg.connect(database, autocommit=True) as other:
             other.execute("select pg_terminate_backend(%s, 5000)", (on.info.backend_pid,))
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", dies)
+        patch.setattr(ProgressTable, "advance", dies)
         with pytest.raises(TargetLostError, match="terminat"):
             table.apply(START)
     assert table.rows() == []
@@ -272,7 +272,7 @@ def test_a_crash_between_exceptions_and_transaction_leaves_no_change_out(
         raise KeyError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Progress, "advance", dies)
+        patch.setattr(ProgressTable, "advance", dies)
         with pytest.raises(KeyError):
             table.apply(changes)
     assert [r[1] for r in table.rows()] == ["p", "q", "r"]
@@ -287,7 +287,7 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
     task = table.task(3, 0)
     table.apply(START)
     rows = rows_of(START)
-    columns = wanted(EXTRA, schema_of(RELATION.columns))
+    columns = batch_columns(EXTRA, schema_of(RELATION.columns))
     merged = task([pa.RecordBatch.from_pylist(rows, columns)])
     assert merged is not None and merged[1] is None
     with psycopg.connect(database, autocommit=True) as on:
@@ -306,8 +306,8 @@ def test_a_batch_that_ends_at_its_first_change_leaves_all_as_it_was(tmp_path: Pa
     table.apply(START)
     done = table.apply([change(4, "D", "x"), change(5, "I", "y")])
     assert done.ends is not None
-    assert (done.upto, done.ends[1:]) == (-1, ("delete_missing", "stop"))
+    assert (done.end, done.ends[1:]) == (None, ("delete_missing", "stop"))
     assert [r[1] for r in table.rows()] == ["p", "q", "r"]
-    with locked(table.place, "t", TABLE) as on:
+    with locked_session(table.database, "t", TABLE) as on:
         reached = table.progress.read(on, TABLE)
-    assert reached is not None and reached.upto == 3
+    assert reached is not None and reached.number == 3

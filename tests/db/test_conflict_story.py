@@ -68,7 +68,7 @@ def test_a_conflict_is_found_in_the_key_log_and_repaired(
     assert [table[k] for k in ("table", "rules", "changes", "flagged")] == ["shop.item", "strict", 4, 1]
     (flagged,) = tailrace("keylog", "flagged", str(file))
     assert (flagged["before_key"], flagged["result_row_count"]) == ('id="7"', 0)
-    assert flagged["result_error"] == "update_missing: the row to be updated is not there"
+    assert flagged["result_error"] == "update_missing: the row to be updated does not exist"
     story = tailrace("keylog", "story", str(file), "--key", "id=7")
     assert [(r["change_row_type"], r["action_taken"], r["result_row_count"]) for r in story] == [
         ("U", "M", 1),

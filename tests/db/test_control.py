@@ -95,7 +95,7 @@ def test_tables_are_paused_resynced_added_and_removed_while_the_task_runs(
 
         done = tailrace("pause", text, "s.a", "--why", "night load")
         assert (done["tables"], done["running"]) == (["s.a"], ["capture", "pipeline"])
-        wait_for(lambda: pipeline._gate.orders >= done["order"])
+        wait_for(lambda: pipeline._scheduler.command >= done["order"])
         shop.do("insert into s.a values (2, 'waits'); insert into s.b values (2, 'goes on')")
         wait_for(lambda: shop.equal("s.b"))
         assert [r["id"] for r in target_rows(shop.task, "s.a")] == [1]
@@ -368,7 +368,7 @@ def test_a_target_that_goes_while_a_pipeline_runs_is_not_made_again(
     Capture(shop.task, once=True).run()
     pipeline.drain()
     state, why = shop.state("s.a")
-    assert state == "suspended" and "its target lacks the baseline" in str(why)
+    assert state == "suspended" and "the target has no baseline of the table" in str(why)
     (found,) = gone_findings(shop.task, ["s.a"])
     assert found.where == "s.a"
     commands.give(shop.task.commands_path, commands.RESYNC, ["s.a"], why="", who="me")

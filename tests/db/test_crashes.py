@@ -53,7 +53,6 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, bool], 
         return call
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
-    monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
     monkeypatch.setattr(DeltaTarget, "merge", guarded(DeltaTarget.merge))
 
     def arm(at: int, after: bool) -> None:

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from tailrace.demo import demo, place, shop
+from tailrace.demo import demo, demo_folder, shop
 
 pytestmark = pytest.mark.db
 
@@ -62,7 +62,7 @@ def test_the_demo_proves_its_targets_equal(folder: Path, capsys: pytest.CaptureF
 
     assert (folder / "demo.yaml").exists()
     assert not (folder / "pg" / "postmaster.pid").exists()
-    with place.server_of(folder) as server:
+    with demo_folder.server_of(folder) as server:
         for table, columns in LOOKED_AT.items():
             assert target(said["target"], table, columns) == source(server.tcp_url("demo"), table, columns)
 

@@ -19,7 +19,7 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError, StorageFullError
 from tailrace.lake import delta as lake
-from tailrace.operate import dropping
+from tailrace.operate import drop
 from tailrace.sources.postgresql.source import PostgresSource
 from tailrace.state import live
 from tailrace.state.baselines import read_baselines, write_baseline
@@ -132,10 +132,10 @@ def test_a_call_that_is_killed_can_be_repeated(
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(dropping.shutil, "rmtree", killed)
+            patch.setattr(drop.shutil, "rmtree", killed)
             with pytest.raises(KeyboardInterrupt):
-                dropping.drop(task, dry_run=False)
-    assert dropping.drop(task, dry_run=False).folders != {}
+                drop.drop(task, dry_run=False)
+    assert drop.drop(task, dry_run=False).folders != {}
     assert [p.name for p in Path(task.home).iterdir()] == ["mine"]
 
 

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from deltalake.schema import Field, PrimitiveType, Schema
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
@@ -117,7 +118,8 @@ def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path
         rows = sorted(db.execute("select lane, id, a, b from t").fetchall())
     target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
     log = KeyLog(str(tmp_path / "keylog"), app_id="t", run_id="1")
-    applier = RulesApplier(target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", keylog=log)
+    under = RulesApplier(target, Rules.of(mode), root=str(tmp_path / "lake"), task="t", keylog=log)
+    applier = VendorApplier(under, str(tmp_path / "lake"))
     for part in (changes[: len(changes) // 3], changes):
         images = [i for c in part for i in c.images]
         applier.apply(replace(change_table(spark, RELATION, images), name=RELATION.table))
@@ -147,7 +149,8 @@ def test_bad_changes_are_set_aside_as_among_single_statements(
         assert (model.state(), counts) == singly(database, mode, changes), f"seed {seed}"
     target = DeltaTarget(spark, str(tmp_path / "lake"), app_id="t")
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
-    applier = RulesApplier(target, rules, root=f"{tmp_path}/control", task="t", keylog=log)
+    under = RulesApplier(target, rules, root=f"{tmp_path}/control", task="t", keylog=log)
+    applier = VendorApplier(under, f"{tmp_path}/control")
     narrow(spark, target.path(RELATION.table))
     for part in (changes[: len(changes) // 3], changes)[mode != "soft_delete" :]:
         images = [i for c in part for i in c.images]

@@ -86,7 +86,7 @@ def test_column_of_others_that_is_in_the_way_suspends_its_table(
     DeltaTable(str(shop.path / "s.a")).update(new_values={"note": "mine"})
     db.execute("alter table s.a add note text; update s.a set note = 'z'; update s.b set v = 'y'")
     (why,) = shop.bring().values()
-    assert "has a column 'note' already, with values that somebody wrote" in why
+    assert "already has a column 'note' with values that another process wrote" in why
     assert lake.read(str(shop.path / "s.a")).to_pylist() == [{"id": 1, "v": "x", "note": "mine"}]
     assert lake.read(str(shop.path / "s.b")).to_pylist() == [{"id": 1, "v": "y"}]
 

@@ -15,22 +15,22 @@ from tailrace.errors import ApplyError
 from tailrace.model.types import schema_of
 from tailrace.sources import open_source
 from tailrace.state import commands
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql import layout
+from tailrace.targets.postgresql.connection import Database, locked_session
 from tailrace.targets.postgresql.load import PostgresLanding
-from tailrace.targets.postgresql.place import Place, locked
-from tailrace.targets.postgresql.progress import Progress
+from tailrace.targets.postgresql.progress import ProgressTable
 from tailrace.testing.images import RELATION, image
 
 pytestmark = pytest.mark.db
 
 
 @pytest.fixture
-def place(database: str) -> Place:
-    return Place.of(f"{database}&schema=lake")
+def place(database: str) -> Database:
+    return Database.of(f"{database}&schema=lake")
 
 
-def lands(place: Place, *keys: int) -> None:
+def lands(place: Database, *keys: int) -> None:
     """A baseline of these keys becomes the target."""
     landing = PostgresLanding(place, "t").begin(RELATION)
     rows = [{**image(k, "x"), "Wide_Word": None} for k in keys]
@@ -72,26 +72,26 @@ def test_a_place_besides_that_of_the_targets_is_found_before_a_run(task: Task) -
     ]
 
 
-def test_one_name_has_one_target_of_a_table(database: str, place: Place, db: psycopg.Connection) -> None:
+def test_one_name_has_one_target_of_a_table(database: str, place: Database, db: psycopg.Connection) -> None:
     """Two tasks of one name, or one whose targets go elsewhere from now on."""
     lands(place, 1, 2)
-    elsewhere = Place.of(f"{database}&schema=other")
+    elsewhere = Database.of(f"{database}&schema=other")
     running = PostgresLanding(place, "t").begin(RELATION)  # of the first task
     with pytest.raises(ApplyError, match="two targets cannot share") as told:
         lands(elsewhere, 7)
     assert told.value.what == (
-        'the target of shop.item under the name t is "lake"."item", and not "other"."item": two targets cannot '
-        "share a row of progress"
+        'the target of shop.item under the name t is "lake"."item", not "other"."item": two targets cannot '
+        "share a progress row"
     )
     running.commit(RELATION, [], 3)  # its rows are still there
-    progress = Progress(elsewhere, "t", lambda _: TargetPlace("shop.item", {"v": "x"}))
-    with locked(elsewhere, "t", RELATION.table) as on:
+    progress = ProgressTable(elsewhere, "t", lambda _: TargetLocation("shop.item", {"v": "x"}))
+    with locked_session(elsewhere, "t", RELATION.table) as on:
         with pytest.raises(ApplyError, match="two targets cannot share"):
             layout.create(on, elsewhere, progress, RELATION)
         assert on.execute("select to_regclass('other.item')").fetchone() == (None,)
-    with locked(place, "t", RELATION.table) as on:
-        found = Progress(place, "t").read(on, RELATION.table)
-    assert found is not None and found.upto == 3
+    with locked_session(place, "t", RELATION.table) as on:
+        found = ProgressTable(place, "t").read(on, RELATION.table)
+    assert found is not None and found.number == 3
     db.execute((told.value.hint or "").partition("as it is: ")[2].encode())
     lands(elsewhere, 7)
     assert db.execute("table other.item").fetchall() == [(7, "x", None)]

@@ -19,9 +19,9 @@ from tailrace.lake import delta as lake
 from tailrace.lake import failpoints, log
 from tailrace.model.types import schema_of
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.postgresql.connection import Database, locked_session
 from tailrace.targets.postgresql.load import PostgresLanding
-from tailrace.targets.postgresql.place import Place, locked
-from tailrace.targets.postgresql.progress import Progress
+from tailrace.targets.postgresql.progress import ProgressTable
 from tailrace.testing.images import RELATION, image
 
 from ..ending import ends
@@ -94,7 +94,7 @@ def test_a_batch_is_rolled_back_or_there_once(tmp_path: Path, database: str) -> 
 
 
 def test_a_baseline_becomes_the_target_at_once(database: str, db: psycopg.Connection) -> None:
-    place = Place.of(f"{database}&schema=lake")
+    place = Database.of(f"{database}&schema=lake")
 
     def life(*keys: int) -> None:
         landing = PostgresLanding(place, "t").begin(RELATION)
@@ -105,10 +105,10 @@ def test_a_baseline_becomes_the_target_at_once(database: str, db: psycopg.Connec
         landing.commit(RELATION, [], max(keys))
 
     def found() -> tuple[list[tuple[int]], int]:
-        with locked(place, "t", RELATION.table) as on:
-            reached = Progress(place, "t").read(on, RELATION.table)
+        with locked_session(place, "t", RELATION.table) as on:
+            reached = ProgressTable(place, "t").read(on, RELATION.table)
         assert reached is not None
-        return db.execute("select id from lake.item order by 1").fetchall(), reached.upto
+        return db.execute("select id from lake.item order by 1").fetchall(), reached.number
 
     life(1, 2)
     with ends("postgresql.land"):

@@ -10,9 +10,9 @@ import pytest
 from tailrace.engine.columns import ADD, KEPT, OP, TAKE
 from tailrace.model.change import Column, Relation
 from tailrace.sources.postgresql.connect import Session, quoted
-from tailrace.targets.postgresql.place import Place, session
-from tailrace.targets.postgresql.staged import Staged
-from tailrace.targets.postgresql.statements import Statements
+from tailrace.targets.postgresql.connection import Database, open_session
+from tailrace.targets.postgresql.staging import StagingTable
+from tailrace.targets.postgresql.statements import MergeStatements
 from tailrace.targets.postgresql.types import TargetTypes, as_text
 
 pytestmark = pytest.mark.db
@@ -33,21 +33,23 @@ def on(database: str, db: psycopg.Connection) -> Iterator[Session]:
     db.execute("create schema lake; create schema tailrace")
     db.execute("create table lake.t (id uuid primary key, j jsonb, c char(4), n numeric)")
     db.execute(f"insert into lake.t values ('{A}', '{{\"a\": 1}}', 'x', 1.50), ('{B}', '[1, 2]', 'yy', null)")
-    with session(Place(database), "test") as made:
+    with open_session(Database(database), "test") as made:
         yield made
 
 
-def staged(on: Session, extra: tuple[str, ...], *rows: tuple[object, ...], of: Relation = KEYED) -> Staged:
+def staged(
+    on: Session, extra: tuple[str, ...], *rows: tuple[object, ...], of: Relation = KEYED
+) -> StagingTable:
     """Rows as tasks stage them: extra cells, then texts."""
     kinds = {OP: '"char"', KEPT: "text", TAKE: "bigint", ADD: "bigint"}
     columns = [f"{quoted(n)} {kinds[n]}" for n in extra] + [f"c{i} text" for i in range(4)]
     on.execute(f"create table tailrace.stage ({', '.join(columns)})".encode())
     for row in rows:
         on.execute(f"insert into tailrace.stage values ({', '.join(['%s'] * len(row))})".encode(), row)
-    return Staged('"tailrace"."stage"', extra, 4, TargetTypes.of(on, TARGET, of.columns).casts)
+    return StagingTable('"tailrace"."stage"', extra, 4, TargetTypes.of(on, TARGET, of.columns).casts)
 
 
-def upserted(to: Statements, *, partial: bool) -> None:
+def upserted(to: MergeStatements, *, partial: bool) -> None:
     """What a batch does with staged rows by key."""
     to.delete()
     if partial:
@@ -64,7 +66,7 @@ def content(on: Session) -> list[tuple[object, ...]]:
 def test_rows_by_key(on: Session) -> None:
     rows = staged(on, (OP, KEPT), ("D", None, A, None, None, None), ("U", "1100", B, None, "z", "NaN"),
                   ("U", None, C, "{}", "neww", "1e3"))  # fmt: skip
-    to = Statements(on, TARGET, KEYED, rows)
+    to = MergeStatements(on, TARGET, KEYED, rows)
     upserted(to, partial=True)
     assert content(on) == [("b", "[1, 2]", "z", "NaN"), ("c", "{}", "neww", "1000")]
 
@@ -79,7 +81,9 @@ def test_a_key_that_gets_another_text_keeps_its_row(on: Session, kept: str | Non
         on.execute(b"insert into tailrace.k_s values (%s, %s, %s, %s)", row)
     of = Relation(2, "lake", "k", "d", (Column("n", 1, "numeric", "numeric", "string", key=True),
                                         Column("v", 2, "text", "text", "string")))  # fmt: skip
-    to = Statements(on, '"lake"."k"', of, Staged('"tailrace"."k_s"', (OP, KEPT), 2, {0: "numeric"}))
+    to = MergeStatements(
+        on, '"lake"."k"', of, StagingTable('"tailrace"."k_s"', (OP, KEPT), 2, {0: "numeric"})
+    )
     upserted(to, partial=True)
     told = on.execute(b"select n::text, v, note from lake.k").fetchall()
     assert told == [("1.0", "large" if kept else "new", "theirs")]
@@ -96,7 +100,7 @@ def test_a_key_that_is_zero_gets_its_new_sign(
     on.execute("insert into lake.f values (%s, 1)", (old,))
     on.execute("insert into tailrace.f_s values ('U', %s, %s, 2)", ("01" if sparse else None, new))
     of = Relation(2, "lake", "f", "d", (Column("id", 1, kind, kind, lake, key=True), N))
-    to = Statements(on, '"lake"."f"', of, Staged('"tailrace"."f_s"', (OP, KEPT), 2, {}))
+    to = MergeStatements(on, '"lake"."f"', of, StagingTable('"tailrace"."f_s"', (OP, KEPT), 2, {}))
     upserted(to, partial=sparse)
     rows = on.execute("select id::text, n from lake.f").fetchall()
     assert rows == [(new, 1 if sparse else 2)]
@@ -135,7 +139,7 @@ def test_rows_of_partitions_by_key(on: Session) -> None:
     partitioned(on, "primary key")
     rows = staged(on, (OP, KEPT), ("D", None, A, None, None, None), ("U", None, B, "[3]", "z", "NaN"),
                   ("U", None, C, "{}", "neww", "1e3"))  # fmt: skip
-    upserted(Statements(on, TARGET, KEYED, rows), partial=False)
+    upserted(MergeStatements(on, TARGET, KEYED, rows), partial=False)
     assert content(on) == [("b", "[3]", "z", "NaN"), ("c", "{}", "neww", "1000")]
 
 
@@ -143,12 +147,12 @@ def test_copies_of_one_partition_leave_those_of_others(on: Session) -> None:
     partitioned(on)
     bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
     rows = staged(on, (TAKE, ADD), (1, 0, A, '{"a": 1}', "x   ", "1.50"))
-    Statements(on, TARGET, bag, rows).take_copies()
+    MergeStatements(on, TARGET, bag, rows).take_copies()
     assert content(on) == [("b", "[1, 2]", "yy", None)]
 
 
 def test_a_text_that_is_too_long_is_refused_and_not_cut(on: Session) -> None:
-    to = Statements(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
+    to = MergeStatements(on, TARGET, KEYED, staged(on, (OP,), ("U", C, "1", "fiver", "1")))
     with pytest.raises(psycopg.errors.StringDataRightTruncation):
         to.upsert(partial=False)
 
@@ -158,7 +162,7 @@ def test_copies_of_rows_without_a_key(on: Session) -> None:
     bag = KEYED.with_columns([Column("id", 1, "uuid", "uuid", "string"), *MORE])
     rows = staged(on, (TAKE, ADD), (1, 0, A, '{"a": 1}', "x   ", "1.50"), (2, 0, B, "[1, 2]", "yy  ", None),
                   (0, 2, C, "null", "ab", "2.0"))  # fmt: skip
-    to = Statements(on, TARGET, bag, rows)
+    to = MergeStatements(on, TARGET, bag, rows)
     to.take_copies()
     to.add_copies()
     assert content(on) == [("c", "null", "ab", "2.0")] * 2

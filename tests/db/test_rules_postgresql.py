@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.config import tables_file
 from tailrace.engine.rules import Rules
 from tailrace.errors import TargetLostError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Relation
 from tailrace.operate import vendor_apply as incoming
-from tailrace.targets.postgresql.merge import BatchMerge
+from tailrace.targets.postgresql.batch_merge import BatchMerge
+from tailrace.targets.postgresql.merge import MergeTask
 from tailrace.targets.postgresql.single_changes import SingleChanges
 from tailrace.targets.postgresql.target import PostgresTarget
-from tailrace.targets.postgresql.task_merges import MergeTask
 from tailrace.testing.images import Image, change_rows, change_table
-from tailrace.testing.mapped_targets import EU, US, places
+from tailrace.testing.mapped_targets import EU, US, locations
 
 from ..spark import bag_model as bags
 from ..spark import test_keyless_rules as keyless
@@ -198,8 +199,9 @@ def test_the_command_takes_a_database(spark: SparkSession, tmp_path: Path, datab
 @pytest.mark.slow
 def test_sources_of_one_target_under_soft_delete(spark: SparkSession, tmp_path: Path, database: str) -> None:
     """They come one after the other to the column that rules add; a truncate is about its own source."""
-    target = PostgresTarget(spark, database, task="t", places=places)
-    rules = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    target = PostgresTarget(spark, database, task="t", locations=locations)
+    under = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    rules = VendorApplier(under, str(tmp_path))
 
     def apply(of: Relation, *images: Image) -> None:
         placed = [(n, oper, {"site": of.schema, **values} if values else {}) for n, oper, values in images]

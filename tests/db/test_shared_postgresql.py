@@ -19,8 +19,8 @@ from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.parts import Parts
 from tailrace.targets.postgresql import layout as postgresql_layout
 from tailrace.targets.postgresql.chunk_merge import ChunkMerge
+from tailrace.targets.postgresql.connection import locked_session
 from tailrace.targets.postgresql.load import PostgresLanding, load
-from tailrace.targets.postgresql.place import locked
 
 from ..spark.rules_model import RELATION, Change, history
 from ..unit.test_audit import until_done
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.db
 
 def part(root: Path, database: str, lane: int) -> Table:
     """A task's part of the table `all.t`: the rows of one lane."""
-    at = shared.TargetPlace("all.t", {"lane": str(lane)})
+    at = shared.TargetLocation("all.t", {"lane": str(lane)})
     of = replace(RELATION, relid=lane + 1, schema=f"site{lane}")
     return Table(root / f"{lane}", database, "strict", {}, of=of, name=f"task{lane}", at=at)
 
@@ -41,7 +41,7 @@ def widen(table: Table) -> None:
     before = table.relation
     wide = [replace(c, type="bigint") if c.name == "a" else c for c in before.columns]
     table.relation = before.with_columns(wide)
-    with locked(table.place, table.name, before.table) as on:
+    with locked_session(table.database, table.name, before.table) as on:
         postgresql_layout.alter(on, table.progress, before, table.relation)
 
 
@@ -76,7 +76,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
     """After the snapshot, and before the look at the keys: the other task has to wait."""
     mine, other = (part(tmp_path, database, lane) for lane in (0, 1))
     until_done(mine, in_lane([change(1, "I", "p"), change(2, "I", "q")], 0))
-    real, widening = ChunkMerge.look, list[Future[None]]()
+    real, widening = ChunkMerge.read_rows, list[Future[None]]()
 
     def raced(merge: Any, *given: Any) -> None:
         widening.append(pool.submit(widen, other))
@@ -84,7 +84,7 @@ def test_a_column_that_another_task_widens_meanwhile_hides_no_rows(
         real(merge, *given)
 
     with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
-        patch.setattr(ChunkMerge, "look", raced)
+        patch.setattr(ChunkMerge, "read_rows", raced)
         done = mine.apply([change(3, "D", "p"), change(4, "U", "q")])
         widening[0].result(30)
     assert isinstance(done, MergeResult) and dict(done.tally) == {}
@@ -99,16 +99,16 @@ create table "all".t (lane int, id text, a int, b text, mine int default 7, prim
 
 def resync(table: Table, *keys: str) -> None:
     """A new baseline of a lane, of these keys."""
-    lane = int(table.progress.own(table.relation.table)["lane"])
+    lane = int(table.progress.partition(table.relation.table)["lane"])
     rows = [{"lane": lane, "id": k, "a": 1, "b": k} for k in keys]
     batches = pa.Table.from_pylist(rows, schema_of(table.relation.columns)).to_batches()
-    landing = PostgresLanding(table.place, table.name, at=table.at)
+    landing = PostgresLanding(table.database, table.name, at=table.at)
     load(landing, table.relation, Parts(("all",), lambda _: batches), 9)
 
 
 def removed(table: Table) -> None:
     """`tailrace remove --drop-target`."""
-    PostgresLanding(table.place, table.name, at=table.at).drop(table.relation.table)
+    PostgresLanding(table.database, table.name, at=table.at).drop(table.relation.table)
 
 
 @pytest.mark.parametrize("of_one_row", [False, True], ids=["as it is now", "noted by an earlier release"])

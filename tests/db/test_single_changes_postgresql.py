@@ -40,7 +40,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise psycopg.errors.CheckViolation("refused")
 
-    monkeypatch.setattr(ChunkMerge, "at_once", refuse)
+    monkeypatch.setattr(ChunkMerge, "merge", refuse)
 
 
 @pytest.mark.slow
@@ -118,7 +118,7 @@ def test_the_key_log_has_the_servers_message(tmp_path: Path, database: str, db: 
     assert said == {
         1: None,
         2: 'data_error: new row for relation "t" violates check constraint "good"',
-        3: "delete_missing: the row to be deleted is not there",
+        3: "delete_missing: the row to be deleted does not exist",
         4: None,
     }
     assert [r[1] for r in table.rows()] == ["x", "y"]
@@ -131,7 +131,7 @@ def test_a_policy_of_stop_ends_the_batch_before_the_refused_change(
     db.execute("alter table s.t add check (b <> 'bad')")
     done = table.apply([change(1, "I", "x"), change(2, "I", "bad"), change(3, "I", "y")])
     assert isinstance(done, MergeResult) and done.ends is not None
-    assert (done.upto, done.ends[1:]) == (1, ("data_error", "stop"))
+    assert (done.end, done.ends[1:]) == (1, ("data_error", "stop"))
     assert [r[1] for r in table.rows()] == ["x"]
     with psycopg.connect(database) as on:
         assert on.execute("select upto from tailrace.tailrace_progress").fetchall() == [(1,)]

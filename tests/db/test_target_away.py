@@ -21,7 +21,7 @@ from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql.embedded_server import free_port
 from tailrace.state import capture_state, commands
 from tailrace.state.baselines import read_baselines
-from tailrace.targets.postgresql import place
+from tailrace.targets.postgresql import connection
 from tailrace.targets.postgresql.load import PostgresLanding
 
 from .conftest import OwnServer
@@ -161,7 +161,7 @@ def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pipeline began before there was a baseline, and has applied nothing; as in a first `run`."""
-    monkeypatch.setattr(place, "_answered", set())
+    monkeypatch.setattr(connection, "_answered", set())
     monkeypatch.setattr(capture_state, "RETRY_S", (0.1, 0.2))
     db.execute("create table t (id int primary key); insert into t values (1)")
     with own_server() as server:
@@ -175,7 +175,7 @@ def test_a_target_that_goes_away_after_the_first_baseline_is_waited_for(
             wait_for(lambda: told("running"), 30)
             Capture(task, once=True).run()
             server.stop()
-            place._answered.clear()  # capture is another process
+            connection._answered.clear()  # capture is another process
             db.execute("insert into t values (2)")
             Capture(task, once=True).run()
             wait_for(lambda: told("reconnecting"), 30)

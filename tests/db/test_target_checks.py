@@ -19,10 +19,10 @@ from tailrace.cli.main import app
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, SourceError, TailraceError
 from tailrace.operate import checks, table_commands
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres, free_port
 from tailrace.state import commands, ledger
-from tailrace.targets.postgresql.place import Place, session
+from tailrace.targets.postgresql.connection import Database, open_session
 
 from .conftest import OwnServer
 
@@ -188,7 +188,7 @@ def test_a_target_database_that_lacks_characters_is_a_warning(
         "warning",
         "the target's database has the encoding LATIN1",
     )
-    assert one.cure == "use a target database that was made with ENCODING 'UTF8'"
+    assert one.cure == "use a target database that was created with ENCODING 'UTF8'"
 
 
 @pytest.mark.slow
@@ -203,8 +203,8 @@ def test_a_target_that_takes_no_writes_is_a_finding(
         (server.folder / "standby.signal").touch()
         server.start()
         assert found(task) == [("postgres", "the target's server is a standby: it takes no writes")]
-        place = Place.of(task.target.database)
-        with pytest.raises(ApplyError) as caught, session(place, place.label) as mine:
+        place = Database.of(task.target.database)
+        with pytest.raises(ApplyError) as caught, open_session(place, place.label) as mine:
             mine.execute("create schema s")
         assert caught.value.hint == "the server takes no writes, as a standby does: use the primary's address"
 

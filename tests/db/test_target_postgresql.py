@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,12 +18,15 @@ from tailrace.apply.target_mode import relation_of
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, BaselineNeededError, ConfigError
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.targets.base import Target
-from tailrace.targets.multi_source import TargetPlace
-from tailrace.targets.plans import TableBatch
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.merge_rows import merge_rows
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.postgresql.target import PostgresTarget
-from tailrace.testing.images import ID, RELATION, V, batch_of, image, move
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.testing.images import ID, RELATION, V, image, merge_images, move
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.targets import TargetConformance
 from tests.spark.literal_tables import table
 
@@ -64,7 +68,7 @@ class TestPostgres(TargetConformance):
         assert self.run(spark, filled, (4, "U", image(1, "A"))).plan == "upsert"
         done = self.run(spark, filled, *move(5, 1, image(9, "A")), (6, "U", {"id": 2, "v": "B"}))
         assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
-        assert done.version > 0
+        assert done.version is not None and done.version > 0
         assert filled.columns(RELATION.table) == {"id": "int", "v": "string", "Wide_Word": "decimal(12,2)"}
 
     def test_truncate_counts(self, spark: SparkSession, filled: Target) -> None:
@@ -77,7 +81,7 @@ class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, database: str) -> Target:
         self.database = database
-        return PostgresTarget(spark, database, task="test", places=places)
+        return PostgresTarget(spark, database, task="test", locations=locations)
 
     def rows(self, spark: SparkSession, target: Target, table: str) -> DataFrame:
         assert isinstance(target, PostgresTarget)
@@ -115,10 +119,10 @@ def test_two_threads_on_two_tables(spark: SparkSession, database: str) -> None:
     target = PostgresTarget(spark, database, task="test")
     tables = [replace(RELATION, name=f"t{n}") for n in range(2)]
 
-    def follow(relation: Relation) -> int:
+    def follow(relation: Relation) -> int | None:
         for k in range(4):
             rows = [(10 * k + n, "U", image(n, f"w{k}")) for n in range(1, 9)]
-            target.apply(batch_of(spark, relation, rows))
+            merge_images(spark, target, relation, rows)
         return target.progress(relation.table)
 
     with ThreadPoolExecutor(2) as pool:
@@ -147,11 +151,11 @@ def test_a_table_made_by_hand_gets_the_column_of_soft_delete(
 
 def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) -> None:
     at = {
-        "a.t": TargetPlace("all.t", {"site": "x"}),
-        "b.t": TargetPlace("all.t", {"site": "x"}),
-        "c.t": TargetPlace("all.t"),
+        "a.t": TargetLocation("all.t", {"site": "x"}),
+        "b.t": TargetLocation("all.t", {"site": "x"}),
+        "c.t": TargetLocation("all.t"),
     }
-    target = PostgresTarget(spark, database, task="test", places=at.__getitem__)
+    target = PostgresTarget(spark, database, task="test", locations=at.__getitem__)
     relation = Relation(1, "a", "t", "d", (replace(V, name="site", key=True), ID))
     rows = spark.createDataFrame([("x", 1), ("x", 2)], "site string, id int")
     target.load(relation, rows, 3)
@@ -166,12 +170,12 @@ def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) ->
 def test_names(spark: SparkSession, database: str, target: PostgresTarget) -> None:
     odd = Relation(7, 'Sh"op', "100% of `it`", "d", (ID, Column("a b.c%s\"`'", 2, "text", "text", "string")))
     rows = [(1, "I", {"id": 1, odd.columns[1].name: "x"}), (2, "U", {"id": 1, odd.columns[1].name: "y"})]
-    assert target.apply(batch_of(spark, odd, rows)).inserted == 1
+    assert merge_images(spark, target, odd, rows).inserted == 1
     with psycopg.connect(database) as db:
         assert db.execute(f"select * from {target.path(odd.table)}").fetchall() == [(1, "y")]
     long = RELATION.with_columns([ID, replace(V, name="x" * 64)])
     with pytest.raises(ConfigError, match="63 bytes"):
-        target.apply(batch_of(spark, replace(long, name="other"), [(1, "I", {"id": 1})]))
+        merge_images(spark, target, replace(long, name="other"), [(1, "I", {"id": 1})])
 
 
 def test_layouts_where_names_and_keys_change(
@@ -179,7 +183,7 @@ def test_layouts_where_names_and_keys_change(
 ) -> None:
     a, b = Column("a", 2, "integer", "int4", "int"), Column("b", 3, "integer", "int4", "int")
     start = Relation(1, "s", "t", "d", (ID, a, b))
-    target.apply(batch_of(spark, start, [(1, "I", {"id": 1, "a": 10, "b": 20})]))
+    merge_images(spark, target, start, [(1, "I", {"id": 1, "a": 10, "b": 20})])
     swapped = start.with_columns([ID, replace(a, name="b"), replace(b, name="a")])
     for _ in range(2):
         target.alter("s.t", start, swapped)
@@ -189,19 +193,19 @@ def test_layouts_where_names_and_keys_change(
     assert content(database, "s.t", "id, a, b") == [(1, 5, 10)]
     rekeyed = again.with_columns([replace(ID, key=False), replace(a, name="b", key=True), again.columns[2]])
     target.alter("s.t", again, rekeyed)
-    done = target.apply(batch_of(spark, rekeyed, [(2, "U", {"id": None, "b": 10, "a": 6})]))
+    done = merge_images(spark, target, rekeyed, [(2, "U", {"id": None, "b": 10, "a": 6})])
     assert (done.updated, content(database, "s.t", "id, a, b")) == (1, [(None, 6, 10)])
     bag = rekeyed.with_columns([replace(c, key=False) for c in rekeyed.columns])
     target.alter("s.t", rekeyed, bag)
-    done = target.apply(batch_of(spark, bag, [(3, "D", {"id": None, "b": 10, "a": 6})]))
+    done = merge_images(spark, target, bag, [(3, "D", {"id": None, "b": 10, "a": 6})])
     assert (done.deleted, content(database, "s.t")) == (1, [])
     with pytest.raises(ApplyError, match="another layout"):
-        target.apply(batch_of(spark, start, [(9, "I", {"id": 1, "a": 10, "b": 20})]))
+        merge_images(spark, target, start, [(9, "I", {"id": 1, "a": 10, "b": 20})])
 
 
 @pytest.mark.slow
 def test_100_000_changes_in_bulk(
-    spark: SparkSession, database: str, target: PostgresTarget, capsys: Any
+    spark: SparkSession, database: str, target: PostgresTarget, tmp_path: Path, capsys: Any
 ) -> None:
     """Half of them updates, a tenth deletes, the rest inserts, over 200,000 rows; next to single upserts."""
     from pyspark.sql import functions as F
@@ -217,13 +221,15 @@ def test_100_000_changes_in_bulk(
         )
         return ChangeTable(df, ["id"], ["id", "v", "Wide_Word"])
 
-    load = changes(1, 200_000, "id", "'I'")
-    target.apply(TableBatch(RELATION.table, RELATION, load, 200_000, {"I": 200_000}))
+    def merged(rows: ChangeTable, end: int) -> ApplyOutcome:
+        return merge_rows(
+            target, rows, ChangeBatch(RELATION.table, RELATION, ChangeRange(None, end)), str(tmp_path)
+        )
+
+    merged(changes(1, 200_000, "id", "'I'"), 200_000)
     oper = "case when id % 10 < 5 then 'U' when id % 10 = 5 then 'D' else 'I' end"
     keys = "case when id % 10 < 6 then id * 2 else 200000 + id end"
-    more = changes(200_001, 100_000, keys, oper)
-    counts = {"I": 40_000, "U": 50_000, "D": 10_000}
-    done = target.apply(TableBatch(RELATION.table, RELATION, more, 300_000, counts))
+    done = merged(changes(200_001, 100_000, keys, oper), 300_000)
     assert (done.inserted, done.updated, done.deleted) == (40_000, 50_000, 10_000)
     with psycopg.connect(database) as db:
         row = db.execute(
@@ -252,13 +258,13 @@ def test_null_becomes_absent_only_when_the_mask_says_so(
     spark: SparkSession, database: str, target: PostgresTarget
 ) -> None:
     rows = [(1, "I", image(1, "a")), (2, "I", image(2, "b"))]
-    target.apply(batch_of(spark, RELATION, rows))
+    merge_images(spark, target, RELATION, rows)
     more = [
         (3, "U", {"id": 1, "v": None}),
         (4, "U", {"id": 2, "Wide_Word": None}),
         (5, "U", {"id": 3, "v": "n"}),
     ]
-    done = target.apply(batch_of(spark, RELATION, more))
+    done = merge_images(spark, target, RELATION, more)
     assert (done.inserted, done.updated) == (1, 2)
     assert content(database, RELATION.table) == [
         (1, None, Decimal("1.50")), (2, "b", None), (3, "n", None),

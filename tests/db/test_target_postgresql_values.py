@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +15,17 @@ import pytest
 from tailrace.errors import ApplyError
 from tailrace.model import sequence
 from tailrace.model.change import HEADERS, PREFIX, ChangeTable, Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.types import header_schema, schema_of
 from tailrace.sources.postgresql.connect import connect
-from tailrace.targets.plans import TableBatch
+from tailrace.targets.change_batch import ChangeBatch
+from tailrace.targets.merge_result import ApplyOutcome
+from tailrace.targets.merge_rows import merge_rows
 from tailrace.targets.postgresql.layout import definition
 from tailrace.targets.postgresql.target import PostgresTarget
 from tailrace.targets.postgresql.types import sql_type
-from tailrace.targets.postgresql.values import batch, cells
-from tailrace.testing.images import batch_of, move
+from tailrace.targets.postgresql.values import read_csv, select_cells
+from tailrace.testing.images import merge_images, move
 from tailrace.wire import pgbinary
 
 if TYPE_CHECKING:
@@ -71,8 +75,10 @@ TYPES = {
 """Extreme values of each lake type; dates as days, times as microseconds since 1970."""
 
 
-def typed_batch(spark: SparkSession, columns: dict[str, list[Any]], kinds: dict[str, str]) -> TableBatch:
-    """Inserts of whole columns."""
+def insert(
+    spark: SparkSession, target: PostgresTarget, columns: dict[str, list[Any]], kinds: dict[str, str]
+) -> tuple[Relation, ApplyOutcome]:
+    """Inserts rows of whole columns."""
     size = len(next(iter(columns.values())))
     data = [Column("id", 1, "integer", "int4", "int", key=True)]
     data += [Column(n, k, kind, kind, kind) for k, (n, kind) in enumerate(kinds.items(), 2)]
@@ -95,7 +101,9 @@ def typed_batch(spark: SparkSession, columns: dict[str, list[Any]], kinds: dict[
             arrays.append(pa.array(columns[name], type_))
     df = spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
     table = ChangeTable(df, ["id"], relation.key and [c.name for c in relation.columns])
-    return TableBatch(relation.table, relation, table, size, {"I": size})
+    read_csv = ChangeBatch(relation.table, relation, ChangeRange(None, size))
+    with TemporaryDirectory() as folder:
+        return relation, merge_rows(target, table, read_csv, folder)
 
 
 @pytest.mark.slow
@@ -103,7 +111,7 @@ def test_extreme_values_of_each_type(spark: SparkSession, database: str, target:
     size = max(map(len, TYPES.values())) + 1
     columns = {f"c{k}": [*v, *[None] * (size - len(v))] for k, v in enumerate(TYPES.values())}
     kinds = {f"c{k}": kind for k, kind in enumerate(TYPES)}
-    done = target.apply(typed_batch(spark, columns, kinds))
+    _, done = insert(spark, target, columns, kinds)
     assert done.inserted == size
     shown = []
     for name, kind in kinds.items():
@@ -138,11 +146,11 @@ def test_values_are_read_back_as_they_were_written(database: str) -> None:
         with cursor.copy("copy public.types from stdin (format binary)") as out:
             for data in (pgbinary.HEADER, *pgbinary.rows(wrote), pgbinary.TRAILER):
                 out.write(data)
-        ask = f"copy (select {cells(columns)} from public.types t) to stdout (format csv)".encode()
+        ask = f"copy (select {select_cells(columns)} from public.types t) to stdout (format csv)".encode()
 
         def read() -> pa.RecordBatch:
             with cursor.copy(ask) as out:
-                return batch(columns, b"".join(out), "here")
+                return read_csv(columns, b"".join(out), "here")
 
         for name, one in zip(schema.names, wrote.columns, strict=True):
             assert repr(read()[name].to_numpy(zero_copy_only=False)) == repr(
@@ -171,8 +179,7 @@ def test_a_row_that_moves_takes_values_of_each_type_along(
 ) -> None:
     """Of a vendor's change: it names the key alone."""
     columns = {f"c{k}": v[-1:] for k, v in enumerate(TYPES.values())}
-    made = typed_batch(spark, columns, {f"c{k}": kind for k, kind in enumerate(TYPES)})
-    target.apply(made)
+    relation, _ = insert(spark, target, columns, {f"c{k}": kind for k, kind in enumerate(TYPES)})
 
     def rows() -> list[Any]:
         with psycopg.connect(database) as db:
@@ -182,7 +189,7 @@ def test_a_row_that_moves_takes_values_of_each_type_along(
 
     ((_, before),) = rows()
     moves = [*move(2, 0, {"id": 7}), *move(3, 7, {"id": 8})]
-    target.apply(batch_of(spark, made.relation, moves))
+    merge_images(spark, target, relation, moves)
     assert rows() == [(8, before)]
 
 
@@ -193,7 +200,7 @@ def test_values_that_postgresql_cannot_hold(
     bad = {"string": "a\0b", "date": -(2**31) + 1, "timestamp_ntz": -(2**63) + 1}
     for kind, value in bad.items():
         with pytest.raises(ApplyError, match="cannot hold a change: c is beyond"):
-            target.apply(typed_batch(spark, {"c": ["x" if kind == "string" else 0, value]}, {"c": kind}))
+            insert(spark, target, {"c": ["x" if kind == "string" else 0, value]}, {"c": kind})
         with psycopg.connect(database) as db:
             db.execute("drop table x.types")
-    assert target.progress("x.types") == -1
+    assert target.progress("x.types") is None

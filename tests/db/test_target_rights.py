@@ -17,7 +17,7 @@ from tailrace.config.task import Task, load
 from tailrace.errors import SourceError
 from tailrace.execution import BackgroundSession
 from tailrace.operate import checks, table_commands
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import commands

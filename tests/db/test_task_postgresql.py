@@ -18,8 +18,8 @@ from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.sources import open_source
 from tailrace.state import lifecycle
+from tailrace.targets.postgresql.connection import Database
 from tailrace.targets.postgresql.load import PostgresLanding
-from tailrace.targets.postgresql.place import Place
 from tailrace.validate.postgresql_target import hold_target
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.validation import ValidationReport, validate
@@ -152,7 +152,7 @@ DIFFERS = (
 def test_a_part_that_is_read_twice_lands_once(database: str, db: psycopg.Connection) -> None:
     """A task of Spark is repeated if its executor is lost; what it had begun may go on. The first to end counts."""
     columns = (Column("id", 1, "integer", "int4", "int", key=True),)
-    relation, place = Relation(1, "s", "t", "d", columns), Place.of(f"{database}&schema=lake")
+    relation, place = Relation(1, "s", "t", "d", columns), Database.of(f"{database}&schema=lake")
     landing = PostgresLanding(place, "shop").begin(relation)
     parts = [landing.part(relation, name) for name in ("first", "first", "second")]
     for one, ids in zip(parts, ([1, 2], [1], [3]), strict=True):

@@ -13,7 +13,7 @@ import pytest
 from tailrace.capture import baselines as taking
 from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.operate.status import status
 from tailrace.runtime.pipeline import Pipeline

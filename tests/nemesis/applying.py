@@ -60,7 +60,9 @@ class Applying:
         self._store = Store(
             StorePaths("relations", "tracking", "control/stored", "control/quarantine", task.changes_path)
         )
-        self.gate = Scheduler("control/commands", "control/errors", task.groups, automatic=self._automatic)
+        self.scheduler = Scheduler(
+            "control/commands", "control/errors", task.groups, automatic=self._automatic
+        )
         spark: Any = None
         self._applier = Applier(
             spark,
@@ -71,7 +73,7 @@ class Applying:
             max_changes=setup.max_changes,
             parallel=1,
             need_baseline=True,
-            gate=self.gate,
+            scheduler=self.scheduler,
             routes=Routes(
                 spark, lambda t: TableMap(t, t), lambda t: {}, "control/ddl_decisions", "control/commands"
             ),

@@ -19,6 +19,7 @@ from tailrace.capture.incremental_snapshot import Windows
 from tailrace.capture.process import Capture
 from tailrace.lake import log
 from tailrace.model.change import Relation
+from tailrace.model.positions import ChangeNumber
 from tailrace.sources.base import LeftOut, Renamed
 from tailrace.state import commands, lifecycle
 from tailrace.state.baselines import Baseline, read_baselines, write_baseline
@@ -225,7 +226,7 @@ class Capturing:
             for k, r in one.rows.items()
         }
         versions = self._held[one.table].versions + 1 if one.table in self._held else 0
-        self._held[one.table] = Held(relation, rows, max(after, 0), versions)  # type: ignore[arg-type]
+        self._held[one.table] = Held(relation, rows, ChangeNumber(max(after, 0)), versions)  # type: ignore[arg-type]
         self._ram.at("wrote", f"target/{one.table}")
         number, order = one.attempt.number, one.attempt.order
         now, at = dt.datetime.now(dt.timezone.utc), one.position.hex().upper()

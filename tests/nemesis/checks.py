@@ -7,6 +7,7 @@ from collections import Counter
 
 from tailrace.lake import log
 from tailrace.model.change import PREFIX
+from tailrace.model.positions import order_key
 from tailrace.model.sequence import number_of
 from tailrace.state import commands, ledger, lifecycle
 from tailrace.state.baselines import Baseline, all_baselines, read_baselines
@@ -72,11 +73,11 @@ class Checks:
         """Each target is a state that its source table had: that at its progress."""
         for name, mine in self._world.held.items():
             base = self._baselines.get(name)
-            if base is None or not base.done or mine.upto < base.closes:
+            if base is None or not base.done or order_key(mine.progress) < order_key(base.closes):
                 continue
             if self._landing.get(name, 0) > base.number:
                 continue  # a baseline replaces it, or has, and is not recorded
-            place = bisect_right(self._ends, mine.upto)
+            place = bisect_right(self._ends, order_key(mine.progress))
             by_log = self._indices[place - 1] if place else 0
             at = max(by_log, self._world.source.index(bytes.fromhex(base.position)))
             before = self._fine.get(name)
@@ -96,7 +97,7 @@ def differs(name: str, mine: Held, world: World, at: int) -> None:
         names = [c.name for c in columns]
         found(
             "wrong rows",
-            f"{name} at {mine.upto} {names}: lacks {sorted(lost, key=repr)}, has {sorted(more, key=repr)}",
+            f"{name} at {mine.progress} {names}: lacks {sorted(lost, key=repr)}, has {sorted(more, key=repr)}",
         )
 
 
@@ -153,6 +154,7 @@ def at_the_end(world: World) -> None:
         differs(name, world.held[name], world, len(world.source.history) - 1)
     totals = Totals("control/stored", "control/applied")
     reached_ = totals.reached(read_baselines("control/baselines"), {})
-    known = {t: max(reached_.get(t, -1), one.upto) for t, one in world.held.items()}
+    known = {t: max(reached_.get(t), one.progress, key=order_key) for t, one in world.held.items()}
+    known = {t: number for t, number in known.items() if number is not None}
     if behind := {t: n for t, n in totals.behind(known).items() if n}:
         found("status", f"everything is applied, and status says that rows are behind: {behind}")

@@ -7,20 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
-
-from tailrace.apply.rejects import Demands
 from tailrace.errors import ApplyError, TailraceError
 from tailrace.model import mask
 from tailrace.model.change import PREFIX, Relation
+from tailrace.model.positions import ChangeNumber, order_key
 from tailrace.model.sequence import number_of
 from tailrace.store.tables import kept_as
+from tailrace.targets.base import Constraints
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
-from tailrace.targets.multi_source import TargetPlace
-from tailrace.targets.plans import SPECIAL, TableBatch
+from tailrace.targets.multi_source import TargetLocation
+from tailrace.targets.plans import SPECIAL
 
 from .ram import RamLake
 
@@ -69,7 +67,7 @@ class Held:
 
     relation: Relation
     rows: dict[object, Values] = field(default_factory=dict)
-    upto: int = -1
+    progress: ChangeNumber | None = None
     versions: int = 0
 
     def shown(self) -> list[tuple[object, ...]]:
@@ -77,19 +75,19 @@ class Held:
         return sorted((tuple(r.get(c.attnum) for c in columns) for r in self.rows.values()), key=repr)
 
 
-def images(ram: RamLake, path: str, one: Segment) -> list[Image]:
-    """The rows of a segment, as `ChangeBatch.read` chooses them."""
-    table = ram.rows(path)
+def images(ram: RamLake, one: ChangeBatch) -> list[Image]:
+    """The rows of a batch, as `ChangeBatch.read` chooses them."""
+    table = ram.rows(one.changes)
     names = table.column_names
     at = {
         c.attnum: names.index(k)
         for c in one.relation.columns
-        if (k := kept_as(names, c.name, one.upto)) in names
+        if (k := kept_as(names, c.name, one.range.end)) in names
     }
     made = []
     for row in table.to_pylist():
         number = number_of(row[PREFIX + "change_seq"])
-        if not one.after < number <= one.upto or row[PREFIX + "stream_position"] < one.position:
+        if not one.range.lower < number <= one.range.end or row[PREFIX + "stream_position"] < one.position:
             continue
         carried = row[PREFIX + "column_mask"]
         there = None if carried is None else set(mask.decode(carried))
@@ -104,8 +102,8 @@ class RamTarget(DeltaTarget):
     def __init__(self, ram: RamLake, held: dict[str, Held], refuses: Callable[[str], bool]) -> None:
         self._ram, self.held, self._refuses, self._memory = ram, held, refuses, None
 
-    def place(self, table: str) -> TargetPlace:
-        return TargetPlace(table)
+    def place(self, table: str) -> TargetLocation:
+        return TargetLocation(table)
 
     def path(self, table: str) -> str:
         return f"target/{table}"
@@ -113,9 +111,14 @@ class RamTarget(DeltaTarget):
     def exists(self, table: str) -> bool:
         return table in self.held
 
-    def progress(self, table: str) -> int:
+    def progress(self, table: str) -> ChangeNumber | None:
         self._ram.at("look at", self.path(table))
-        return self.held[table].upto if table in self.held else -1
+        return self.held[table].progress if table in self.held else None
+
+    def version_at(self, table: str, number: int) -> int:
+        mine = self.held[table]
+        assert order_key(mine.progress) >= number
+        return mine.versions
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         self._ram.at("alter", self.path(table))
@@ -138,41 +141,34 @@ class RamTarget(DeltaTarget):
     def rule_columns(self, table: str) -> set[str]:
         return set()
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
-
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        mine = self.held[batch.table]
-        assert mine.upto >= batch.upto  # it only asks for the version
-        return ApplyOutcome(version=mine.versions)
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
-        return [self._merged(one) for one in batches]
+        return [self._merge(one) for one in batches]
 
-    def _merged(self, batch: ChangeBatch) -> MergeResult | TailraceError:
+    def _merge(self, batch: ChangeBatch) -> MergeResult | TailraceError:
         self._ram.at("apply to", self.path(batch.table))
         if self._refuses(batch.table):
             return NotFitError(f"the target refuses a batch of {batch.table}")
         if (mine := self.held.get(batch.table)) is None:
             return NotFitError(f"there is no target of {batch.table}")
-        if mine.upto >= batch.upto:
-            return MergeResult(ApplyOutcome(version=mine.versions), batch.upto)
-        one = Segment(batch.after, batch.upto, batch.position, batch.relation, batch.relation)
-        new = [i for i in images(self._ram, batch.changes, one) if i.number > mine.upto]
-        if batch.adds and (odd := {i.oper for i in new} - {"I"}):
+        end, progress = batch.range.end, order_key(mine.progress)
+        if progress >= end:
+            return MergeResult(ApplyOutcome(version=mine.versions), end)
+        new = [i for i in images(self._ram, batch) if i.number > progress]
+        if batch.appends and (odd := {i.oper for i in new} - {"I"}):
             found("counts", f"a task that only adds rows gets {sorted(odd)} of {batch.table}")
         bounded(batch, new)
-        outcome = self._write(batch.table, batch.relation, new, batch.upto, tolerant=batch.tolerant)
+        outcome = self._write(batch, new)
         self._ram.at("wrote", self.path(batch.table))
-        return MergeResult(outcome, batch.upto)
+        return MergeResult(outcome, end)
 
-    def _write(
-        self, table: str, relation: Relation, new: list[Image], upto: int, *, tolerant: bool
-    ) -> ApplyOutcome:
-        mine = self.held[table]
+    def _write(self, batch: ChangeBatch, new: list[Image]) -> ApplyOutcome:
+        table, relation, mine = batch.table, batch.relation, self.held[batch.table]
         if [c.name for c in mine.relation.columns] != [c.name for c in relation.columns]:
             found("layout", f"{table} has {mine.relation.columns}, its batch {relation.columns}")
-        made = _Rows(table, dict(mine.rows), relation, tolerant)
+        made = _Rows(table, dict(mine.rows), relation, batch.open_window)
         for k, one in enumerate(new):
             if one.oper == "U":
                 before = (
@@ -181,7 +177,8 @@ class RamTarget(DeltaTarget):
                 made.update(one, before)
             elif one.oper != "B":
                 {"I": made.insert, "D": made.delete, "T": made.truncate}[one.oper](one)
-        self.held[table] = replace(mine, rows=made.rows, upto=upto, versions=mine.versions + 1)
+        progress = ChangeNumber(batch.range.end)
+        self.held[table] = replace(mine, rows=made.rows, progress=progress, versions=mine.versions + 1)
         return ApplyOutcome(made.inserted, made.updated, made.deleted, mine.versions + 1, "task_local")
 
 
@@ -200,7 +197,8 @@ def bounded(batch: ChangeBatch, new: list[Image]) -> None:
             )
     if more := {k: n for k, n in seen.items() if n and not batch.counts.get(k, 0)}:
         found(
-            "counts", f"{batch.table} up to {batch.upto}: counts {dict(batch.counts)}, but there are {more}"
+            "counts",
+            f"{batch.table} up to {batch.range.end}: counts {dict(batch.counts)}, but there are {more}",
         )
 
 
@@ -209,7 +207,7 @@ class _Rows:
     table: str
     rows: dict[object, Values]
     relation: Relation
-    tolerant: bool
+    open_window: bool
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -218,7 +216,7 @@ class _Rows:
         return tuple(one.values.get(c.attnum) for c in self.relation.columns if c.key)
 
     def _odd(self, one: Image, what: str) -> None:
-        if not self.tolerant:
+        if not self.open_window:
             found("twice or never", f"{one.oper} of {self.table} at {one.number}: {what}")
 
     def insert(self, one: Image) -> None:

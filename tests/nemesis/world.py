@@ -16,7 +16,6 @@ from typing import Any
 from unittest import mock
 
 from tailrace.apply.rounds import Rounds
-
 from tailrace.config.groups import GroupSettings
 from tailrace.config.policies import EVERYTHING
 from tailrace.errors import TailraceError
@@ -207,7 +206,7 @@ class World:
         return self.pipeline
 
     def _heard(self, number: int) -> bool:
-        return self.pipeline is None or self.pipeline.gate.orders >= number
+        return self.pipeline is None or self.pipeline.scheduler.command >= number
 
     def _at_work(self, process: str) -> bool:
         return process in map(process_of, self._running)
@@ -278,7 +277,7 @@ class World:
         """The code's access to tables goes to memory while the context lasts."""
         with (
             self.ram.in_place(),
-            mock.patch.object(Rounds, "_together", self._together(Rounds._together)),
+            mock.patch.object(Rounds, "_apply_together", self._together(Rounds._apply_together)),
             mock.patch.object(failpoints, "_met", self._met),
         ):
             yield self

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
+from tailrace.model.positions import ChangeRange
 from tailrace.runtime.session import session
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
@@ -57,7 +59,8 @@ def in_place(spark: SparkSession, root: Path) -> dict[str, Any]:
         [(sequence.make(1_700_000_000_000_000, n), oper, f"{n:040X}", key, v) for n, oper, key, v in CHANGES],
     )
     lake.append(f"{root}/changes", pa.table(list(map(list, zip(*rows, strict=True))), schema=STORED))
-    (done,) = target.merge([ChangeBatch("s.t", f"{root}/changes", path, RELATION, 0, 1_001, counts=COUNTS)])
+    batch = ChangeBatch("s.t", RELATION, ChangeRange(0, 1_001), f"{root}/changes", counts=COUNTS, target=path)
+    (done,) = target.merge([batch])
     assert isinstance(done, MergeResult), done
     one = done.outcome
     return {"outcome": [one.inserted, one.updated, one.deleted, one.plan], "rows": rows_of(path)}
@@ -71,11 +74,13 @@ def under_rules(spark: SparkSession, root: Path) -> dict[str, Any]:
     images.append(Image(1_002, "U", {"id": 5, "v": "gone"}))
     log = KeyLog(f"{root}/keylog", app_id="x", run_id="1")
     rules = Rules.of("strict", {"update_missing": "log"})
-    applier = RulesApplier(target, rules, root=f"{root}/rules", task="t", keylog=log)
-    done = applier.apply(change_table(spark, images, columns={"id": "int", "v": "string"}, name="s.t"))
+    under = RulesApplier(target, rules, root=f"{root}/rules", task="t", keylog=log)
+    done = VendorApplier(under, f"{root}/rules").apply(
+        change_table(spark, images, columns={"id": "int", "v": "string"}, name="s.t")
+    )
     logged = lake.read(f"{root}/keylog").drop_columns(list(VARYING)).sort_by("change_row_counter")
     return {
-        "outcome": [done.upto, dict(done.counts), dict(done.conflicts), done.flagged, done.outcome.plan],
+        "outcome": [done.end, dict(done.counts), dict(done.conflicts), done.flagged, done.outcome.plan],
         "rows": rows_of(path),
         "key log": [{k: str(v) for k, v in row.items()} for row in logged.to_pylist()],
     }

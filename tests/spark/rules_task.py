@@ -17,7 +17,7 @@ from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.scheduler import RETRIES, Scheduler
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import MODES, Rules
-from tailrace.keylog.exceptions import Orders
+from tailrace.keylog.control_tables import SuspendCommands
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.lake import log
@@ -111,11 +111,11 @@ class Staged:
             root=self.control,
             task="t",
             keylog=KeyLog(self.log, app_id="t", run_id=run, mode=self.keylog, at_once=False),
-            suspensions=Orders(self.orders),
+            suspensions=SuspendCommands(self.orders),
         )
         limits = {"max_changes": 10**6, "parallel": 2, "need_baseline": False} | more
-        gate = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
-        return Applier(self.spark, paths, self.target, rules=rules, gate=gate, **limits)
+        scheduler = Scheduler(self.orders, f"{self.orders}_errors", {}, patient=False)
+        return Applier(self.spark, paths, self.target, rules=rules, scheduler=scheduler, **limits)
 
     def catch_up(self, **more: Any) -> list[AppliedTable]:
         return self.applier(**more).catch_up()

@@ -13,14 +13,14 @@ from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
 from tailrace.targets.base import Target
-from tailrace.targets.delta import distributed
 from tailrace.targets.delta import layout as delta_layout
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
-from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
-from tailrace.testing.mapped_targets import MappedTargetConformance, places
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.multi_source import TargetLocation
+from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
+from tailrace.testing.mapped_targets import MappedTargetConformance, locations
 from tailrace.testing.target_case import TargetCase
 from tailrace.testing.target_plans import KeylessConformance, PlanConformance
 from tailrace.testing.targets import TargetConformance
@@ -38,7 +38,7 @@ def three(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     """What `filled` begins with: no plan writes into an empty table in a way of its own."""
     folder = tmp_path_factory.mktemp("three")
     rows: list[Image] = [(n, "I", image(n, w)) for n, w in ((1, "a"), (2, "b"), (3, "c"))]
-    DeltaTarget(spark, str(folder), app_id="test").apply(batch_of(spark, RELATION, rows))
+    merge_images(spark, DeltaTarget(spark, str(folder), app_id="test"), RELATION, rows)
     return folder
 
 
@@ -47,7 +47,7 @@ def markable(spark: SparkSession, three: Path, tmp_path_factory: pytest.TempPath
     """The same, where rows may be marked as gone."""
     folder = shutil.copytree(three, tmp_path_factory.mktemp("markable") / "targets")
     path = str(folder / RELATION.table)
-    distributed.enable_vectors(spark, path, lake.version(path))
+    spark_io.enable_vectors(spark, path, lake.version(path))
     return folder
 
 
@@ -56,7 +56,7 @@ def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """The same for a target that two sources share."""
     folder = tmp_path_factory.mktemp("shared")
     kit = TestMapped()
-    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", places=places))
+    kit.fill(spark, DeltaTarget(spark, str(folder), app_id="test", locations=locations))
     return folder
 
 
@@ -87,7 +87,7 @@ class _Delta(TargetCase):
     def marks(self, target: Target) -> bool:
         """Whether rows may be marked as gone."""
         assert isinstance(target, DeltaTarget)
-        return distributed.has_vectors(DeltaTable(target.path(self.relation.table)))
+        return table_info.has_vectors(DeltaTable(target.path(self.relation.table)))
 
     def sql(self, spark: SparkSession, target: Target, table: str, statement: str) -> None:
         assert isinstance(target, DeltaTarget)
@@ -109,7 +109,7 @@ class TestTaskLocal(_Delta, TargetConformance):
     def test_a_batch_too_large_for_a_task_is_merged_by_shards(
         self, spark: SparkSession, filled: Target, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(MergeTask, "run", lambda _: None)
+        monkeypatch.setattr(TaskLocalMerge, "run", lambda _: None)
         done = self.run(spark, filled, (4, "U", image(1, "A")), (5, "D", {"id": 2}))
         assert (done.plan, done.updated, done.deleted) == ("rewrite", 1, 1)
         self.same(spark, filled, (1, "A", 1.5), (3, "c", 1.5))
@@ -152,7 +152,7 @@ class TestTaskLocal(_Delta, TargetConformance):
 class TestMapped(MappedTargetConformance):
     @pytest.fixture
     def target(self, spark: SparkSession, tmp_path: Path) -> Target:
-        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", places=places)
+        return DeltaTarget(spark, str(tmp_path / "targets"), app_id="test", locations=locations)
 
     @pytest.fixture
     def filled(self, target: Target, shared: Path, tmp_path: Path) -> Target:
@@ -238,11 +238,11 @@ def test_tables_that_exchange_places_are_known_anew(spark: SparkSession, tmp_pat
         local_limit_bytes=0,
         rewrite_share=0,
         rewrite_bytes=0,
-        places=lambda table: TargetPlace(names.get(table, table)),
+        locations=lambda table: TargetLocation(names.get(table, table)),
     )
 
     def apply(name: str, *rows: Image) -> str:
-        return target.apply(batch_of(spark, replace(RELATION, name=name), rows)).plan
+        return merge_images(spark, target, replace(RELATION, name=name), rows).plan
 
     for name in "ab":
         apply(name, (1, "I", image(1, name)), (2, "I", image(2, name)))

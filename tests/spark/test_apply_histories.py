@@ -17,8 +17,7 @@ from tailrace.engine.rules import Rules
 from tailrace.model.change import Column, Relation
 from tailrace.query.state import state_at
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.plans import TableBatch
-from tailrace.testing.images import Image, batch_of, change_table, count
+from tailrace.testing.images import Image, change_table, count, merge_images
 
 from . import rules_model
 from .literal_tables import rows_at
@@ -129,7 +128,7 @@ def test_any_history_ends_in_the_models_state(
         if not limit and not rewritten:  # once is enough: it does not depend on the target's plan
             overlaid = state_at(before, change_table(spark, RELATION, images), RELATION)
             assert held(overlaid, RELATION) == want, f"state_at, seed {seed}, batch {number}"
-        target.apply(batch_of(spark, RELATION, images))
+        merge_images(spark, target, RELATION, images)
         assert held(rows_at(spark, path), RELATION) == want, f"seed {seed}, batch {number}"
 
 
@@ -150,7 +149,7 @@ def test_what_an_image_lacks_is_the_rows_that_it_meets(
             assert model.apply(one) is None
         images = [image for one in some for image in one.images]
         random.Random(seed).shuffle(images)
-        target.apply(batch_of(spark, rules_model.RELATION, images))
+        merge_images(spark, target, rules_model.RELATION, images)
         rows = rows_at(spark, path).collect()
         assert sorted(map(tuple, rows), key=repr) == model.state(), f"seed {seed}"
 
@@ -182,7 +181,7 @@ def test_any_bag_ends_in_the_models_state(spark: SparkSession, tmp_path: Path, l
         dice.shuffle(images)
         before = rows_at(spark, path)
         assert held(state_at(before, change_table(spark, BAG, images), BAG), BAG) == +rows, seed
-        done = target.apply(batch_of(spark, BAG, images))
+        done = merge_images(spark, target, BAG, images)
         assert done.missing == missing, seed
         assert held(rows_at(spark, path), BAG) == +rows, seed
 
@@ -200,9 +199,8 @@ def test_state_after_a_truncate(spark: SparkSession) -> None:
 def test_a_crash_after_the_commit_changes_nothing_on_replay(spark: SparkSession, tmp_path: Path) -> None:
     first = DeltaTarget(spark, str(tmp_path), app_id="t")
     ((images, want), *_) = histories(7, True)
-    batch: TableBatch = batch_of(spark, RELATION, images)
-    first.apply(batch)
-    version = first.apply(batch).version
-    again = DeltaTarget(spark, str(tmp_path), app_id="t").apply(batch)
+    merge_images(spark, first, RELATION, images)
+    version = merge_images(spark, first, RELATION, images).version
+    again = merge_images(spark, DeltaTarget(spark, str(tmp_path), app_id="t"), RELATION, images)
     assert (again.plan, again.version) == ("none", version)
     assert held(rows_at(spark, first.path(RELATION.table)), RELATION) == want

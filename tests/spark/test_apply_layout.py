@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
 from deltalake.schema import PrimitiveType
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
 from tailrace.capture.snapshot_sink import DeltaLanding
@@ -21,9 +19,11 @@ from tailrace.errors import ApplyError
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeNumber, ChangeRange
 from tailrace.model.types import schema_of
+from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.testing.images import Image, batch_of
+from tailrace.testing.images import Image, merge_images
 
 from .literal_tables import rows_at
 
@@ -43,7 +43,7 @@ def relation(*columns: Column) -> Relation:
 
 def target_of(spark: SparkSession, tmp_path: Path, start: Relation, *rows: Image) -> DeltaTarget:
     target = DeltaTarget(spark, str(tmp_path), app_id="x")
-    target.apply(batch_of(spark, start, rows))
+    merge_images(spark, target, start, rows)
     return target
 
 
@@ -83,7 +83,7 @@ def test_names_that_were_exchanged_before_a_baseline_are_exchanged_after_it_too(
         part.write(pa.table({"id": [2], "a": [30], "b": [40]}, schema_of(start.columns)))
         added = part.close()
         assert added is not None
-        landing.commit(start, [added], 5)
+        landing.commit(start, [added], ChangeNumber(5))
     for _ in range(2):
         target.alter("s.t", start, after)
         assert held(spark, target, "id", "a", "b") == [(2, 40, 30)]
@@ -183,13 +183,9 @@ def test_names_and_keys_of_any_kind(spark: SparkSession, tmp_path: Path, limit: 
     target = DeltaTarget(spark, str(tmp_path), app_id="x", local_limit_bytes=limit)
     of = relation(*AWKWARD)
     nan = float("nan")
-    target.apply(
-        batch_of(spark, of, [(1, "I", row(b"\x00", nan, "a")), (2, "I", row(b"\x00\xff", -0.0, "b"))])
-    )
-    target.apply(
-        batch_of(spark, of, [(3, "U", row(b"\x00", nan, "A")), (4, "U", row(b"\x00\xff", 0.0, "B"))])
-    )
-    target.apply(batch_of(spark, of, [(5, "I", row(b"", 1.0, "c")), (6, "D", row(b"\x00", nan, "A"))]))
+    merge_images(spark, target, of, [(1, "I", row(b"\x00", nan, "a")), (2, "I", row(b"\x00\xff", -0.0, "b"))])
+    merge_images(spark, target, of, [(3, "U", row(b"\x00", nan, "A")), (4, "U", row(b"\x00\xff", 0.0, "B"))])
+    merge_images(spark, target, of, [(5, "I", row(b"", 1.0, "c")), (6, "D", row(b"\x00", nan, "A"))])
     found = rows_at(spark, target.path("s.t")).collect()
     assert sorted((bytes(r[0]), r[3]) for r in found) == [(b"", "c"), (b"\x00\xff", "B")]
 
@@ -211,7 +207,7 @@ def test_changes_of_a_column_that_became_another_type_are_read_as_they_were(
     lake.append(path, pa.table(rows, schema=kinds))
     for column, after, upto, want in ((number, 0, 49, 1.5), (text, 49, 99, "x")):
         relation = Relation(1, "s", "t", "f", (column,))
-        found = read_changes(spark, path, Segment(after, upto, "", relation, relation))
+        found = read_changes(spark, ChangeBatch("t", relation, ChangeRange(after, upto), path))
         assert found is not None
         assert found.ordinal("n") == (1 if after == 0 else 2)
         assert [r["n"] for r in found.df.collect()] == [want]
@@ -232,7 +228,7 @@ def test_a_column_that_somebody_added_stays_with_its_values(spark: SparkSession,
     after = relation(*dropped.columns, replace(B, attnum=9, missing="5"))
     target.alter("s.t", dropped, after)
     row = {"id": 2, "c": 1, "b": 2}
-    target.apply(batch_of(spark, after, [(2, "I", row), (3, "U", {"id": 1, "c": 11, "b": 6})]))
+    merge_images(spark, target, after, [(2, "I", row), (3, "U", {"id": 1, "c": 11, "b": 6})])
     assert held(spark, target, "id", "c", "b", "note") == [(1, 11, 6, "mine"), (2, 1, 2, None)]
     (field,) = [f for f in DeltaTable(target.path("s.t")).schema().fields if f.name == "note"]
     assert field.metadata == {"comment": "ours"}
@@ -246,7 +242,9 @@ def test_a_column_that_somebody_added_is_not_replaced_by_one_of_the_source(
     DeltaTable(target.path("s.t")).alter.add_columns([Field("a", PrimitiveType("integer"))])
     DeltaTable(target.path("s.t")).update(new_values={"a": 7})
     for dry_run in (True, False):
-        with pytest.raises(ApplyError, match="has a column 'a' already, with values that somebody wrote"):
+        with pytest.raises(
+            ApplyError, match="already has a column 'a' with values that another process wrote"
+        ):
             target.alter("s.t", start, relation(ID, A), dry_run=dry_run)
     assert held(spark, target, "id", "a") == [(1, 7)]
 
@@ -259,14 +257,14 @@ def test_changes_leave_the_values_in_a_column_that_somebody_added(
     layout = relation(replace(ID, key=keyed), A)
     target = DeltaTarget(spark, str(tmp_path), app_id="x", local_limit_bytes=limit, rewrite_bytes=limit)
     rows = [{"id": n, "a": n} for n in (1, 2, 3)]
-    target.apply(batch_of(spark, layout, [(n, "I", row) for n, row in enumerate(rows, 1)]))
+    merge_images(spark, target, layout, [(n, "I", row) for n, row in enumerate(rows, 1)])
     DeltaTable(target.path("s.t")).alter.add_columns([Field("note", PrimitiveType("string"))])
     DeltaTable(target.path("s.t")).update(new_values={"note": "mine"})
     images: list[Image] = [(4, "D", rows[2]), (5, "I", {"id": 4, "a": 4})]
     images += [(6, "B", rows[0]), (6, "U", {"id": 1, "a": 9})] if keyed else []
-    done = target.apply(batch_of(spark, layout, images))
+    done = merge_images(spark, target, layout, images)
     first = (1, 9, "mine") if keyed else (1, 1, "mine")
     assert held(spark, target, "id", "a", "note") == [first, (2, 2, "mine"), (4, 4, None)], done.plan
     if keyed:
-        done = target.apply(batch_of(spark, layout, [(7, "U", {"id": 2, "a": 8})]))
+        done = merge_images(spark, target, layout, [(7, "U", {"id": 2, "a": 8})])
         assert held(spark, target, "id", "a", "note")[1] == (2, 8, "mine"), done.plan

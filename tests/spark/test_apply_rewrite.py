@@ -14,13 +14,13 @@ from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
-from tailrace.model.positions import order_key
+from tailrace.model.positions import ChangeRange, order_key
 from tailrace.model.types import spark_type
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import files as target_files
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.delta import target_files
 from tailrace.targets.delta.rewrite import Rewrite
-from tailrace.targets.delta.size import is_plain
+from tailrace.targets.delta.table_info import is_plain
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit
@@ -53,10 +53,11 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
     )  # fmt: skip
     made = [(sequence.make(0, n), row[0], masked(row, schema), *row[1:]) for n, row in enumerate(rows, 1)]
     one = ChangeBatch(
-        "s.t", "", path, relation, 0, upto, app=app, columns=stored, rows=columns(made, stored)
+        "s.t", relation, ChangeRange(0, upto), target=path, app_id=app, columns=stored,
+        rows=columns(made, stored),
     )  # fmt: skip
     table = DeltaTable(path)
-    done = MergeTask(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
+    done = TaskLocalMerge(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
     assert done is not None
     return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 

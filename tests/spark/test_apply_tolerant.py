@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.testing.images import batch_of
+from tailrace.targets.merge_rows import merge_rows
+from tailrace.testing.images import batch_of, change_table, merge_images
 
 from .literal_tables import rows_at
 from .test_apply_histories import LANES, RELATION, STEPS, Model, Row, held
@@ -47,11 +48,12 @@ def test_rows_read_at_any_moment_of_the_window_end_in_the_models_state(
                 read += [dict(row) for key, row in model.rows.items() if key[0] == lane]
             model.step(lane)
     target = DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=1 << 30 if full else 0)
-    target.apply(batch_of(spark, RELATION, [(n, "I", row) for n, row in enumerate(read, 1)], began))
+    merge_images(spark, target, RELATION, [(n, "I", row) for n, row in enumerate(read, 1)], began)
     middle = began + dice.randrange(1, STEPS * LANES)
     for low, high in ((began, middle), (middle, model.number)):
         images = [i for i in model.images if low < i[0] <= high]
         dice.shuffle(images)
-        target.apply(replace(batch_of(spark, RELATION, images, high), tolerant=True))
+        batch = replace(batch_of(RELATION, images, high), open_window=True)
+        merge_rows(target, change_table(spark, RELATION, images), batch, str(tmp_path))
     rows = held(rows_at(spark, target.path(RELATION.table)), RELATION)
     assert rows == model.state(), f"seed {seed}, cut at {middle}"

@@ -70,7 +70,9 @@ def test_a_format_that_cannot_tell_what_images_lack_is_named(spark, tmp_path):
     report = convert.convert(spark, source, convert.side("qlik", str(tmp_path / "out"), {}))
     assert report.tables["shop.item"].lost == {"header column_mask": 1}
     (note,) = report.notes
-    assert note.startswith("shop.item: what was written does not tell which columns 1 image lacks: apply the")
+    assert note.startswith(
+        "shop.item: the written tables do not show which columns 1 image does not have, and"
+    )
 
 
 def test_counts_and_rejects(spark, csv, tmp_path):
@@ -120,7 +122,7 @@ def test_bad_rows_can_stop_it(spark, csv, tmp_path):
         FormatError, match=r"bad row in shop.item: unknown operation Q \(file:.*csv\)"
     ) as error:
         convert.convert(spark, *sides(csv, tmp_path / "out"), on_bad="fail")
-    assert error.value.hint == "`--on-bad reject` sets bad rows aside, with their reasons"
+    assert error.value.hint == "`--on-bad reject` writes bad rows and their reasons to a separate table"
 
 
 def test_losses_are_counted(spark, csv, tmp_path, no_truncates):

@@ -12,7 +12,7 @@ from deltalake.schema import Field, PrimitiveType, Schema
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
@@ -88,7 +88,7 @@ def test_a_null_in_a_key_stops_several_jobs_before_it(
         place.same()
 
     with monkeypatch.context() as patch:
-        patch.setattr(place.log, "commit", lambda *_: 1 // 0)  # a crash before the key log
+        patch.setattr(place.log, "commit", lambda *_, **__: 1 // 0)  # a crash before the key log
         with pytest.raises(ApplyError, match="division"):
             place.apply([*good, bad, *after])
     assert (place.target.progress(NAME), place.logged()) == (2, [])

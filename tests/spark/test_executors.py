@@ -18,6 +18,7 @@ from tailrace.execution import BackgroundSession, JobCount, counted, since
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column
+from tailrace.model.positions import ChangeRange
 from tailrace.store.log_files import LogFiles
 from tailrace.store.running import runner
 from tailrace.targets.change_batch import ChangeBatch
@@ -68,7 +69,7 @@ def test_missing_file_of_log_says_which_records_are_lost(executor: Executor, tmp
     log, mine = str(at / "log"), store(at)
     files = LogFiles(log, -1).batch(-1, 1 << 30)
     log_files(at)[1].unlink()
-    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6"):
+    with pytest.raises(PositionError, match="LOG has lost records that were not stored yet: 4 to 6"):
         mine.batch(runner(log, files, executor.session))
     assert not (at / "item__ct" / "_delta_log" / f"{1:020}.json").exists()
 
@@ -80,7 +81,8 @@ def test_tables_of_a_step_are_merged_each_by_a_task(executor: Executor, tmp_path
         row = (sequence.make(1_700_000_000_000_000, 1), "U", "0" * 40, key, "new")
         lake.append(f"{tmp_path}/{name}", pa.table([[value] for value in row], schema=CHANGES))
         relation = replace(RELATION, name=name)
-        todo.append(ChangeBatch(f"s.{name}", f"{tmp_path}/{name}", target.path(f"s.{name}"), relation, 0, 1))
+        path = target.path(f"s.{name}")
+        todo.append(ChangeBatch(f"s.{name}", relation, ChangeRange(0, 1), f"{tmp_path}/{name}", target=path))
     good, bad, new = target.merge(todo)
     assert (counts_of(good)[:3], counts_of(new)[:3]) == ((0, 1, 0), (1, 0, 0))
     assert isinstance(bad, ApplyError) and "NULL in the row key" in bad.what

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from tailrace.engine.columns import KEPT, OP
 from tailrace.targets import spark_fold as shards
 from tailrace.targets.images import last_truncate, refused
-from tailrace.targets.plans import UNKNOWN, Folded
+from tailrace.targets.plans import UNKNOWN, FoldedChanges
 from tailrace.targets.spark_fold import fold
-from tailrace.testing.images import RELATION, Image, batch_of, image, move
+from tailrace.testing.images import RELATION, Image, batch_of, change_table, image, move
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.spark
 
 def fold_of(
     spark: SparkSession, *rows: Image, counts: Mapping[str, int] | None = None, after: int = -1
-) -> Folded:
-    batch = batch_of(spark, RELATION, rows)
+) -> FoldedChanges:
+    batch, changes = batch_of(RELATION, rows), change_table(spark, RELATION, rows)
     batch = batch if counts is None else replace(batch, counts=counts)
-    truncate = last_truncate(batch.changes, batch.counts, after)
+    truncate = last_truncate(changes, batch.counts, after)
     there = spark.createDataFrame([(5, "theirs", None)], "id int, v string, Wide_Word decimal(12,2)")
-    return fold(batch, after=after, truncate=truncate, there=lambda _: there)
+    return fold(changes, batch, after=after, truncate=truncate, read_rows=lambda _: there)
 
 
-def held(made: Folded) -> dict[Any, tuple[Any, ...]]:
+def held(made: FoldedChanges) -> dict[Any, tuple[Any, ...]]:
     """Key -> (operation, v), and what is kept when the fold is partial."""
     found = {}
     for r in made.df.collect():
@@ -61,9 +61,10 @@ def test_a_batch_is_one_row_a_key(
 
 @pytest.mark.slow
 def test_shards_are_sized_by_the_memory_that_a_task_may_take(spark: SparkSession) -> None:
-    batch = batch_of(spark, RELATION, [(n, "I", image(n, "x" * 1000)) for n in range(1, 100)])
-    assert fold(batch).df.rdd.getNumPartitions() == 1
-    made = fold(batch, memory=10_000).df
+    rows: list[Image] = [(n, "I", image(n, "x" * 1000)) for n in range(1, 100)]
+    batch, changes = batch_of(RELATION, rows), change_table(spark, RELATION, rows)
+    assert fold(changes, batch).df.rdd.getNumPartitions() == 1
+    made = fold(changes, batch, memory=10_000).df
     assert made.rdd.getNumPartitions() > 5
     assert made.count() == 99
 

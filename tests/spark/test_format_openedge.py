@@ -179,7 +179,7 @@ class TestOpenEdge(FormatConformance):
         yield (
             "images that say otherwise, or twice",
             bad(images=[IMAGES[0] | {"_Operation": 2}, *IMAGES[1:], IMAGES[1] | {"CustNum": 5}]),
-            ("change table 2", "comes twice"),
+            ("change table 2", "duplicate"),
         )
         text = bad()
         for name, column, value in (

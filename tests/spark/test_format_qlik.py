@@ -143,8 +143,8 @@ WHYS: dict[int, str | None] = {
     10: f"change_seq is not 35 digits: F{seq(10)[1:]}",
     11: f"change_seq is not 35 digits: +{seq(11)[1:]}",
     12: "no change_seq",
-    13: f"comes twice: change {seq(13)} I",
-    14: f"comes twice: change {seq(13)} I",
+    13: f"duplicate: change {seq(13)} I",
+    14: f"duplicate: change {seq(13)} I",
     15: f"before image without its update: change {seq(15)}",
     16: "unknown operation X",
 }

@@ -67,8 +67,8 @@ class TestSolidDB(FormatConformance):
                     f"before image without its update: change {seq(at(97, 5000))}",
                     f"before image without its update: change {seq(at(98, 56))}",
                     "before image of another row than the update's",
-                    *[f"comes twice: change {seq(at(99, 5000))} I"] * 2,
-                    "its transaction has no COMMIT, though its TRXID begins again",
+                    *[f"duplicate: change {seq(at(99, 5000))} I"] * 2,
+                    "its transaction has no COMMIT, although its TRXID starts again",
                 ]
             ),
             "HR.STAFF": [],

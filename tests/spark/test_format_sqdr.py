@@ -106,7 +106,7 @@ class TestSqdr(FormatConformance):
         yield (
             "twice, 17 digits, an unknown type",
             {"ir_keylog": log(spark, ok, other, far, odd), "tailrace_columns": types},
-            ("comes twice", "do not fit into a change sequence", "unknown change_row_type Q"),
+            ("duplicate", "do not fit into a change sequence", "unknown change_row_type Q"),
         )
 
 

@@ -34,11 +34,11 @@ class TestTailrace(FormatConformance):
         yield "long mask", {"a__ct": good.withColumn(mask, F.unhex(F.lit("FF0000")))}, "mask longer"
         other = good.withColumn("note", F.lit("another"))
         yield "no sequence", {"a__ct": good.withColumn(seq, F.lit(None).cast("string"))}, "no change_seq"
-        yield "twice", {"a__ct": good.union(other.filter(f"{oper} = 'I'"))}, "comes twice"
+        yield "twice", {"a__ct": good.union(other.filter(f"{oper} = 'I'"))}, "duplicate"
         twice = good.union(other.filter(f"{oper} = 'U'"))
-        yield "B of two U", {"a__ct": twice}, "the other half of its update comes twice"
+        yield "B of two U", {"a__ct": twice}, "the other half of its update is a duplicate"
         twice = good.union(other.filter(f"{oper} = 'B'"))
-        yield "U of two B", {"a__ct": twice}, "the other half of its update comes twice"
+        yield "U of two B", {"a__ct": twice}, "the other half of its update is a duplicate"
         yield "lone B", {"a__ct": good.filter(f"{oper} = 'B'")}, "before image without its update"
 
 
@@ -65,7 +65,7 @@ def test_a_sequence_that_runs_backwards(spark):
     assert reasons(checks.in_order(ct)) == []
     found = reasons(checks.in_order(ct.with_df(bad)))
     assert len(found) == 1
-    assert "its number is not above" in found[0]
+    assert "its number is not greater" in found[0]
 
 
 def test_vendors_headers_keep_their_letter_case(spark):

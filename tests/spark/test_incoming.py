@@ -23,6 +23,11 @@ def target(spark, tmp_path):
     return DeltaTarget(spark, str(tmp_path), app_id="incoming")
 
 
+@pytest.fixture
+def apply(target, tmp_path):
+    return lambda table: upsert.apply(target, {NAME: table}, str(tmp_path))[NAME]
+
+
 def rows(spark, target):
     found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     return [(r["id"], r["name"], r["note"]) for r in found]
@@ -40,22 +45,22 @@ HISTORY = [
 
 
 @pytest.mark.slow
-def test_applied_once(spark, target):
-    done = upsert.apply(target, {NAME: change_table(spark, HISTORY)})
+def test_applied_once(spark, target, apply):
+    done = apply(change_table(spark, HISTORY))
     assert rows(spark, target) == [(2, "a", "n"), (9, "moved", None)]
     assert target.progress(NAME) == 6
-    assert done[NAME].inserted == 2
-    again = upsert.apply(target, {NAME: change_table(spark, HISTORY)})
-    assert again[NAME].plan == "none"
-    upsert.apply(target, {NAME: change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})])})
+    assert done.inserted == 2
+    again = apply(change_table(spark, HISTORY))
+    assert again.plan == "none"
+    apply(change_table(spark, [*HISTORY, Image(7, "D", {"id": 2})]))
     assert rows(spark, target) == [(9, "moved", None)]
 
 
-def test_a_column_more(spark, target):
-    upsert.apply(target, {NAME: change_table(spark, HISTORY)})
+def test_a_column_more(spark, target, apply):
+    apply(change_table(spark, HISTORY))
     wide = COLUMNS | {"extra": "decimal(5,1)"}
     more = [Image(8, "I", full(8) | {"extra": Decimal("1.5")})]
-    upsert.apply(target, {NAME: change_table(spark, more, columns=wide)})
+    apply(change_table(spark, more, columns=wide))
     found = rows_at(spark, target.path(NAME)).orderBy("id").collect()
     assert [(r["id"], r["extra"]) for r in found] == [(2, None), (8, Decimal("1.5")), (9, None)]
 
@@ -68,9 +73,9 @@ def test_story(spark):
     ]
 
 
-def test_a_sequence_that_is_none(spark, target):
+def test_a_sequence_that_is_none(spark, apply):
     from pyspark.sql import functions as F
 
     ct = change_table(spark, HISTORY)
     with pytest.raises(FormatError, match="'12' is not a change sequence of 35 digits"):
-        upsert.apply(target, {NAME: ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12")))})
+        apply(ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12"))))

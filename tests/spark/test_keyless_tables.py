@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from tailrace.apply import rejects
-from tailrace.apply.rejects import Demands
 from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
 from tailrace.apply.vendor import upsert as plain
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import WHY
 from tailrace.engine.rules import Rules
@@ -27,6 +27,7 @@ from tailrace.model import mask
 from tailrace.operate import vendor_apply as incoming
 from tailrace.state import commands
 from tailrace.state.baselines import Baseline, write_baseline
+from tailrace.targets.base import Constraints
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import KEYLESS, Image, change_table
 
@@ -85,8 +86,8 @@ def test_a_qlik_table_without_key_and_its_key_log(spark: SparkSession, tmp_path:
     missing = "_missing: the row to be "
     assert [(r["change_row_counter"], r["action_taken"], r["result_row_count"], r["result_error"]) for r in log] == [
         (1, "I", 1, None), (2, "I", 1, None), (3, "I", 1, None), (4, "M", 1, None), (5, "D", 1, None),
-        (6, "D", 1, None), (7, "D", 0, f"delete{missing}deleted is not there"),
-        (8, "M", 0, f"update{missing}updated is not there"),
+        (6, "D", 1, None), (7, "D", 0, f"delete{missing}deleted does not exist"),
+        (8, "M", 0, f"update{missing}updated does not exist"),
     ]  # fmt: skip
     assert [(log[n]["before_key"], log[n]["after_key"]) for n in (3, 4)] == [
         ('id="1" word="a"', 'id="1" word="b"'), ('id="2" word=&xsi:nil="true"', None),
@@ -119,14 +120,19 @@ UNCLEAR: list[tuple[str, int, list[Image]]] = [
 def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_path: Path) -> None:
     """With rules and without: nothing of the batch is applied; what an insert leaves out is NULL."""
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
-    rules = RulesApplier(target, Rules.of("upsert"), root=str(tmp_path), task="t")
-    plain.apply(target, {KEYLESS.table: notes(spark, (1, "I", {"id": 1}))})
-    ways = [rules.apply, rules.preview, lambda ct: plain.apply(target, {KEYLESS.table: ct}), rules.apply]
+    folder = str(tmp_path)
+    rules = VendorApplier(RulesApplier(target, Rules.of("upsert"), root=folder, task="t"), folder)
+
+    def unruled(table: ChangeTable) -> object:
+        return plain.apply(target, {KEYLESS.table: table}, folder)
+
+    unruled(notes(spark, (1, "I", {"id": 1})))
+    ways = [rules.apply, rules.preview, unruled, rules.apply]
     for apply, (what, number, images) in zip(ways, UNCLEAR, strict=True):
         with pytest.raises(ApplyError, match=what) as said:
             apply(notes(spark, (1, "I", {"id": 1}), *images))
         assert str(said.value.where).endswith(f"{number:019d}"), what
-    soft = RulesApplier(target, Rules.of("soft_delete"), root=str(tmp_path), task="t")
+    soft = VendorApplier(RulesApplier(target, Rules.of("soft_delete"), root=folder, task="t"), folder)
     with pytest.raises(ConfigError, match="soft delete marks rows by their key"):
         soft.preview(notes(spark, (2, "I", ONE)))
     assert lake.read(target.path(KEYLESS.table)).to_pylist() == [{"id": 1, "v": None}]
@@ -135,7 +141,7 @@ def test_changes_that_do_not_say_which_row_they_mean(spark: SparkSession, tmp_pa
 def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession) -> None:
     """Nor is a delete about one: all columns tell rows apart. Images that say which columns they have are whole."""
     narrow = KEYLESS.with_columns([replace(KEYLESS.columns[0], type="smallint"), KEYLESS.columns[1]])
-    demands = Demands(frozenset({"v"}), {"good": "v <> 'bad'"})
+    constraints = Constraints(frozenset({"v"}), {"good": "v <> 'bad'"})
     big, none, bad = {"id": 70000, "v": "a"}, {"id": 1, "v": None}, {"id": 1, "v": "bad"}
     table = notes(
         spark, (1, "I", ONE), (2, "D", big), (3, "B", big), (3, "U", ONE), (4, "D", none),
@@ -143,7 +149,7 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     )  # fmt: skip
     whole = mask.encode(table.ordinal(c) for c in table.columns)
     df = table.df.withColumn(table.header("column_mask"), F.lit(bytearray(whole)))
-    found = rejects.judged(table.with_df(df), narrow, Rules.of("strict"), demands)
+    found = rejects.judged(table.with_df(df), narrow, Rules.of("strict"), constraints)
     seq, oper = (found.header(n) for n in ("change_seq", "change_oper"))
     bad = found.df.where(F.col(WHY).isNotNull()).select(seq, oper, WHY).collect()
     assert sorted((int(r[0][-2:]), r[1], r[2]) for r in bad) == [
@@ -161,14 +167,16 @@ def test_an_archives_key_log_has_old_keys(
     target = DeltaTarget(spark, f"{tmp_path}/lake", app_id="t")
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
     rules = Rules.of("archive", policies)
-    made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
+    under = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
     relation = KEYLESS.with_columns([replace(c, key=c.name in key) for c in KEYLESS.columns])
     moved = {"id": 7, "v": "b"}
     images: list[Image] = [
         (1, "I", ONE), (2, "U", TWO), (3, "B", {"id": 1} if key else TWO), (3, "U", moved), (4, "B", moved),
         (4, "U", moved), (5, "D", moved), (6, "D", {"id": 9}),
     ]  # fmt: skip
-    made.apply(replace(change_table(spark, relation, images), name=relation.table))
+    VendorApplier(under, str(tmp_path)).apply(
+        replace(change_table(spark, relation, images), name=relation.table)
+    )
     rows = lake.read(log.path).sort_by("keylog_sort").to_pylist()
     told = [(r["change_row_type"], r["before_key"], r["after_key"]) for r in rows]
     if key:
@@ -192,9 +200,10 @@ def test_any_policies_over_a_change_table(spark: SparkSession, tmp_path: Path) -
     log = KeyLog(f"{tmp_path}/keylog", app_id="t", run_id="1")
 
     def apply(rules: Rules, some: list[Change]) -> str | None:
-        made = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
+        under = RulesApplier(target, rules, root=str(tmp_path), task="t", keylog=log)
         keyless = replace(RELATION, columns=tuple(replace(c, key=False) for c in RELATION.columns))
         table = change_table(spark, keyless, [i for c in some for i in c.images])
+        made = VendorApplier(under, str(tmp_path))
         return made.apply(replace(table, name=RELATION.table)).suspended
 
     bag = Bag(rules)

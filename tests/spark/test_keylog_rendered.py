@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import Rules
 from tailrace.keylog.key_log import KeyLog
 from tailrace.model.change import Column, Relation
@@ -76,8 +77,8 @@ def log_of(spark: SparkSession, root: str, who: str, limit: int, mode: str) -> l
     """The key log of these changes, without the times of its writing."""
     log = KeyLog(f"{root}/log", app_id="t", run_id="1", mode=mode)
     target = DeltaTarget(spark, root, app_id="t", local_limit_bytes=limit)
-    applier = RulesApplier(target, Rules.of("strict"), root=root, task="task", keylog=log)
-    assert applier.apply(changes(spark, who)).flagged == 3
+    under = RulesApplier(target, Rules.of("strict"), root=root, task="task", keylog=log)
+    assert VendorApplier(under, root).apply(changes(spark, who)).flagged == 3
     rows = rows_at(spark, log.path).drop("keylog_ts", "insert_ts")
     return [r.asDict() for r in rows.orderBy("keylog_sort").collect()]
 

@@ -187,7 +187,7 @@ def test_a_repeated_file_is_read_once(spark: SparkSession, tmp_path: Path) -> No
     put(tmp_path, "20261102-081500501", FIRST, LATE)
     put(tmp_path, "20261102-081500502", LAST)
     done = apply(spark, tmp_path)
-    note = "dbo.g: 2 rows came again, equal in every column; each is read once"
+    note = "dbo.g: 2 duplicate rows, equal in every column; each is read once"
     assert (done["bad"], done["rejects"], note in done["notes"]) == (0, None, True)
     assert rows(tmp_path) == ["1", "2", "3"]
     (tmp_path / "changes" / "dbo.g__ct" / "20261102-081500500.csv").unlink()

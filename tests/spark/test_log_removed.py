@@ -57,7 +57,7 @@ def test_what_is_gone_of_log_stops_the_pipeline(spark, tmp_path):
     # a file
     part = part_of(task, 10)
     aside = part.rename(tmp_path / "aside.parquet")
-    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 10 to 12\n"):
+    with pytest.raises(PositionError, match="LOG has lost records that were not stored yet: 10 to 12\n"):
         Pipeline(task, spark).drain()
     aside.rename(part)
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.lake import delta as lake
-from tailrace.targets.delta.distributed import rows_of
+from tailrace.targets.delta.spark_io import rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -176,7 +176,7 @@ def test_partitions_that_are_gone_are_truncates_when_users_say_so(spark):
     said = reasons(read(tables, OpenEdgeOptions()).changes["PUB.Customer"])
     # Partition 0 of tenant 0 is a part of its table, too.
     assert len(said) == 6
-    assert any(s.startswith("partition truncate of partition 0, tenant 0: rows not named") for s in said)
+    assert any(s.startswith("partition truncate of partition 0, tenant 0: unknown rows") for s in said)
     ct = read(tables, OpenEdgeOptions(partitions="truncate")).changes["PUB.Customer"]
     kept = ct.df.filter("header__change_oper = 'T'").orderBy(HEX)
     columns = ("header__native__Operation", "header__partition_id", "header__tenant_id")
@@ -284,7 +284,7 @@ def test_change_tables_alone_or_without_policies(spark):
     assert "no tracking row" not in str(reasons(kept))
     named = {n: df for n, df in tables.items() if "olicy" not in n}
     two = {n: df for n, df in named.items() if not n.startswith("_F")}
-    with pytest.raises(FormatError, match="it is not known which tracking rows"):
+    with pytest.raises(FormatError, match="it is unknown which tracking rows"):
         read(two, OpenEdgeOptions())
     found = read(two, OpenEdgeOptions(numbers="PUB.Customer=5; PUB.Note_changes=15"))
     assert [reasons(ct) for ct in found.changes.values()] == [[], []]

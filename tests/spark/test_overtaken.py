@@ -13,9 +13,9 @@ import pytest
 
 from tailrace.errors import OvertakenError
 from tailrace.keylog import key_log as keylog
-from tailrace.targets.delta import merge_task, spark_merge
+from tailrace.targets.delta import spark_merge, task_local_merge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.testing.images import KEYLESS, RELATION, batch_of, image, move
+from tailrace.testing.images import KEYLESS, RELATION, image, merge_images, move
 
 from .literal_tables import rows_at
 from .rules_model import history
@@ -47,8 +47,8 @@ def test_rows_without_key_are_added_once(spark: SparkSession, tmp_path: Path, as
     rows = [(n, "I", {"id": n, "v": "x"}) for n in range(1, 4)]
     one, other = (DeltaTarget(spark, str(tmp_path), app_id="t") for _ in range(2))
     other.alter(KEYLESS.table, KEYLESS, KEYLESS)
-    asleep(merge_task, "delta.local", lambda: other.apply(batch_of(spark, KEYLESS, rows[:2])))
-    done = one.apply(batch_of(spark, KEYLESS, rows))
+    asleep(task_local_merge, "delta.local", lambda: merge_images(spark, other, KEYLESS, rows[:2]))
+    done = merge_images(spark, one, KEYLESS, rows)
     found = rows_at(spark, one.path(KEYLESS.table))
     assert sorted(r["id"] for r in found.collect()) == [1, 2, 3]
     assert (done.plan, done.inserted, one.progress(KEYLESS.table)) == ("append", 1, 3)
@@ -63,9 +63,9 @@ def test_changes_of_a_merge_are_applied_once(spark: SparkSession, tmp_path: Path
         DeltaTarget(spark, str(tmp_path), app_id="t", local_limit_bytes=1, rewrite_share=0, rewrite_bytes=0)
         for _ in range(2)
     )
-    other.apply(batch_of(spark, RELATION, first))
-    asleep(spark_merge, "delta.distributed", lambda: other.apply(batch_of(spark, RELATION, more[:2])))
-    done = one.apply(batch_of(spark, RELATION, more))
+    merge_images(spark, other, RELATION, first)
+    asleep(spark_merge, "delta.distributed", lambda: merge_images(spark, other, RELATION, more[:2]))
+    done = merge_images(spark, one, RELATION, more)
     found = rows_at(spark, one.path(RELATION.table)).collect()
     assert sorted((r["id"], r["v"]) for r in found) == [(3, "x"), (7, "y"), (9, "z")]
     # Begun anew, behind what the other one has applied: one row was moved.

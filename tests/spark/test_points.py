@@ -27,7 +27,7 @@ from tailrace.lake import failpoints
 from tailrace.model.change import Relation
 from tailrace.state.baselines import Baseline
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.testing.images import ID, RELATION, Image, V, W, batch_of, image
+from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 
 from ..ending import ends
 from .literal_tables import rows_at
@@ -70,7 +70,7 @@ def test_each_plan_is_begun_anew(spark: SparkSession, tmp_path: Path) -> None:
         )
         target.alter(now.table, before, now)
         if rows:
-            target.apply(batch_of(spark, now, rows))
+            merge_images(spark, target, now, rows)
 
     before = RELATION
     for point, (now, most, rows) in PLANS.items():
@@ -147,9 +147,9 @@ def test_a_mapped_baseline_is_loaded_once(spark: SparkSession, tmp_path: Path) -
 
     def life() -> None:
         root = str(Path(task.target_path("s.short")).parent)
-        target = DeltaTarget(spark, root, app_id="t", places=lambda t: place_of(task_map(task, t)))
-        gate = Scheduler(task.commands_path, task.control_path("errors"), task.groups)
-        MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, gate)
+        target = DeltaTarget(spark, root, app_id="t", locations=lambda t: place_of(task_map(task, t)))
+        scheduler = Scheduler(task.commands_path, task.control_path("errors"), task.groups)
+        MappedSnapshotLoader.of(task, spark, target, Routes.of(task, spark)).refresh(baselines, scheduler)
 
     for point in LOADS:
         with ends(point):

@@ -166,7 +166,7 @@ def test_a_cut_off_file_is_not_applied(spark: SparkSession, tmp_path: Path) -> N
     lines = [f"{seq(n)},I,10,2026-01-01 12:00:00,{n}" for n in (1, 2)]
     put(tmp_path / "in" / "dbo.item__ct", "20260101-120000120", lines, columns, records=5)
     where = (str(tmp_path / "in"), "qlik", {}, str(tmp_path / "lake"))
-    said = "dbo.item__ct/20260101-120000120.csv.gz has 2 rows, its DFM says 5"
+    said = "dbo.item__ct/20260101-120000120.csv.gz has 2 rows, its DFM has 5"
     for dry_run in (True, False):
         with pytest.raises(FormatError, match=said) as refused:
             vendor_apply.run(spark, *where, dry_run=dry_run)

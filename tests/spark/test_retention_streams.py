@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply.reading import read_changes
 from tailrace.errors import PositionError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
-from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.model.positions import ChangeRange
+from tailrace.operate.retention import PurgeOrder, purge_task
 from tailrace.runtime.pipeline import Pipeline
+from tailrace.targets.change_batch import ChangeBatch
 
 from ..unit.test_log_and_store import ITEM
 from .test_log_removed import capture, task_of
@@ -61,6 +61,6 @@ def test_streams_of_the_task_and_of_others_go_on(spark, tmp_path: Path) -> None:
     with pytest.raises(
         PositionError, match="changes after number 3 are needed; only those after 14 are kept"
     ):
-        read_changes(spark, changes, Segment(3, 18, "", relation, relation))
-    later = read_changes(spark, changes, Segment(14, 18, "", relation, relation))
+        read_changes(spark, ChangeBatch(ITEM.table, relation, ChangeRange(3, 18), changes))
+    later = read_changes(spark, ChangeBatch(ITEM.table, relation, ChangeRange(14, 18), changes))
     assert later is not None and [r["id"] for r in later.df.collect()] == [6]

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import DEFAULTS, Rules
 from tailrace.errors import ApplyError, ConfigError
 from tailrace.formats.sqdr.reader import DIFFERS, recount
 from tailrace.formats.sqdr.reader import read as read_keylog
 from tailrace.formats.sqdr.tables import SqdrOptions
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
@@ -56,8 +57,12 @@ class Place:
         self.model = Model(mode, self.rules.on)
 
     @property
-    def applier(self) -> RulesApplier:
+    def under(self) -> RulesApplier:
         return RulesApplier(self.target, self.rules, root=self.root, task="task", keylog=self.log)
+
+    @property
+    def applier(self) -> VendorApplier:
+        return VendorApplier(self.under, self.root)
 
     def table(self, changes: Sequence[Change]) -> ChangeTable:
         images = [i for c in changes for i in c.images]
@@ -183,20 +188,20 @@ def test_a_batch_ends_before_the_offending_change(spark: SparkSession, tmp_path:
     changes = [*good, change(5, "U", "b", b="y"), change(6, "I", "d")]
     seq = sequence.make(2026010100000000, 5)
     if policy == "stop":
-        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+        with pytest.raises(ApplyError, match="the row to be updated does not exist") as caught:
             place.apply(changes)
         assert seq in str(caught.value)
     else:
         assert (
             place.apply(changes).suspended
-            == f"update_missing at change_seq {seq}: the row to be updated is not there"
+            == f"update_missing at change_seq {seq}: the row to be updated does not exist"
         )
         assert place.apply(changes).suspended is not None  # and takes nothing more
     place.expect(good)
     place.same()
     mended = pa.table([[0], ["b"], [0], ["mended"]], schema=schema_of(RELATION.columns))
     write_deltalake(place.target.path(NAME), mended, mode="append")
-    place.applier.suspensions.resume(NAME)
+    place.under.suspensions.resume(NAME)
     place.apply(changes)
     assert [r[1:] for r in place.rows()] == [("a", 2, "x"), ("b", 5, "y"), ("c", 4, "c"), ("d", 6, "d")]
     assert len(place.logged()) == 5
@@ -223,7 +228,7 @@ def test_a_crash_before_the_key_log_is_made_good(spark: SparkSession, tmp_path: 
     class CrashError(Exception):
         pass
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise CrashError
 
     place.log.commit = crash  # type: ignore[method-assign]
@@ -266,7 +271,7 @@ def test_key_log_columns_and_modes(spark: SparkSession, tmp_path: Path) -> None:
     assert (first["run_id"], first["group_id"], first["subscription_id"]) == ("1", "t", NAME)
     assert (first["resync_state"], first["change_row_counter"]) == (2026010100000000, 1)
     assert [r["flagged_count"] for r in found["all"]] == [0, 0, 1, 1]
-    assert found["errors"][0]["result_error"] == "delete_missing: the row to be deleted is not there"
+    assert found["errors"][0]["result_error"] == "delete_missing: the row to be deleted does not exist"
 
 
 def test_preview_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:

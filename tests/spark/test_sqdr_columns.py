@@ -70,7 +70,9 @@ def test_a_key_may_have_a_column_that_no_row_has_yet(spark):
     """Of a subscription that only deletes the texts have the key alone."""
     found = read({"ir_keylog": log(spark, row(1, "D", before_key='ID="1"'))}, key="ID,LINE")
     assert found.changes["S1"].key == ["ID"]
-    assert found.notes[0].startswith("S1 has no column LINE (option key): its key stays ID; tables have keys")
+    assert found.notes[0].startswith(
+        "S1 has no column LINE (option key): its key stays ID; give the keys of single tables"
+    )
 
 
 def two_tables(spark):

@@ -123,7 +123,7 @@ def test_a_part_of_truncates_alone_waits_for_what_says_its_columns(
 ) -> None:
     gone = ("31", 2, "T", None, None)
     apply(spark, tmp_path, [insert("31", 1, 1, "a")])
-    with pytest.raises(ApplyError, match=r"SHOP.ITEM: the columns and the key of the changes are not known"):
+    with pytest.raises(ApplyError, match=r"SHOP.ITEM: the columns and the key of the changes are unknown"):
         apply(spark, tmp_path, [gone])
     assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")]}
     apply(spark, tmp_path, [gone, insert("31", 3, 2, "b")])
@@ -195,7 +195,7 @@ def test_deletes_of_an_unknown_subscription(spark: SparkSession, tmp_path: Path)
     """At first there is no target that could have its rows; later one may be there, from an earlier version or
     under another subscription."""
     done = apply(spark, tmp_path, [delete("30", 1, 1), insert("31", 2, 1, "a")])
-    assert done["notes"][0] == "30 is called by its id: its rows have no `<Dest>`, which names its table"
+    assert done["notes"][0] == "30 is called by its id: its rows have no `<Dest>` with the name of its table"
     apply(spark, tmp_path, [delete("30", 3, 2)])
     with pytest.raises(
         ApplyError, match=r"33: its rows have no `<Dest>`(.|\n)*--option 'subscriptions=33=TABLE'"

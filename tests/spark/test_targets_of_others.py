@@ -11,16 +11,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-from tailrace.apply.rules import RulesApplier
 
+from tailrace.apply.rules import RulesApplier
+from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError, UnsupportedError
 from tailrace.keylog.key_log import KeyLog
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
-from tailrace.testing.images import Image, batch_of, change_table
+from tailrace.targets.multi_source import TargetLocation
+from tailrace.testing.images import Image, change_table, merge_images
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ID, P, V = (
@@ -58,11 +59,11 @@ PLANS: dict[str, tuple[Relation, Sequence[Image], list[tuple[Any, ...]]]] = {
 def test_partitions_are_kept(spark: SparkSession, tmp_path: Path, what: str) -> None:
     relation, images, want = PLANS[what]
     target = target_of(spark, tmp_path, partition_by=["p"])
-    target.apply(batch_of(spark, relation, images))
+    merge_images(spark, target, relation, images)
     assert rows(target) == want
     assert DeltaTable(target.path("s.t")).metadata().partition_columns == ["p"]
     assert target.progress("s.t") == images[-1][0]
-    target.apply(batch_of(spark, relation, images))
+    merge_images(spark, target, relation, images)
     assert rows(target) == want
 
 
@@ -71,8 +72,8 @@ def test_outcomes_are_right_where_the_key_is_a_partition(spark: SparkSession, tm
     relation = KEYED.with_columns([ID, replace(P, key=True), V])
     images: list[Image] = [(1, "U", {"id": 1, "p": "a", "v": "X"}), (2, "D", {"id": 2, "p": "b"})]
     changes = replace(change_table(spark, relation, images), name="s.t")
-    applier = RulesApplier(target, Rules.of("strict", None), root=str(tmp_path), task="x")
-    assert applier.apply(changes).conflicts == {}
+    under = RulesApplier(target, Rules.of("strict", None), root=str(tmp_path), task="x")
+    assert VendorApplier(under, str(tmp_path)).apply(changes).conflicts == {}
     assert rows(target) == [(1, "a", "X")]
 
 
@@ -107,14 +108,14 @@ def test_what_a_table_demands_is_kept_by_every_plan(
     write_deltalake(target.path("s.t"), pa.table(ROWS, schema))
     if demand == "CHECK":
         DeltaTable(target.path("s.t")).alter.add_constraint({"c": "v <> 'bad'"})
-    target.apply(batch_of(spark, relation, images))
+    merge_images(spark, target, relation, images)
     assert rows(target) == want
     bad = None if demand == "NOT NULL" else "bad"
     for oper in ("I", "T"):
         more: list[Image] = [(8, "T", {})] if oper == "T" else []
         more.append((9, "I", {"id": 7, "p": "a", "v": bad}))
         with pytest.raises(ApplyError, match=r"NOT_NULL|CHECK"):
-            target.apply(batch_of(spark, relation, more))
+            merge_images(spark, target, relation, more)
         assert rows(target) == want
     kept = {f.name: f.nullable for f in DeltaTable(target.path("s.t")).schema().fields}
     assert kept == {"id": True, "p": True, "v": demand == "CHECK"}
@@ -139,7 +140,7 @@ def test_column_mapping_is_refused_before_anything_is_written(spark: SparkSessio
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a', 'x')")
     for images in PLANS["a new row"][1], PLANS["a truncate"][1]:
         with pytest.raises(UnsupportedError, match="column mapping"):
-            target.apply(batch_of(spark, KEYED, images))
+            merge_images(spark, target, KEYED, images)
     with pytest.raises(UnsupportedError, match="column mapping"):
         target.alter("s.t", KEYED, KEYED.with_columns([replace(ID, type="bigint"), P, V]))
     with pytest.raises(UnsupportedError, match="column mapping"):
@@ -163,23 +164,23 @@ def test_old_images_may_have_values_that_the_target_cannot_hold(
     write_deltalake(target.path("s.t"), pa.table({"id": [], "p": [], "v": []}, schema))
     images: list[Image] = [(1, "I", {"id": 1, "p": "7", "v": "0"}), (2, "U", {"id": 1, "v": "1"}), *last]
     rules = Rules.of("upsert", {"data_error": "log"})
-    applier = RulesApplier(target, rules, root=str(tmp_path), task="x")
-    done = applier.apply(replace(change_table(spark, KEYED, images), name="s.t"))
+    under = RulesApplier(target, rules, root=str(tmp_path), task="x")
+    done = VendorApplier(under, str(tmp_path)).apply(replace(change_table(spark, KEYED, images), name="s.t"))
     assert done.conflicts == {}
     assert rows(target) == ([] if last[0][1] == "D" else [(1, 7, "2")])
 
 
 def test_a_truncate_of_one_source_of_a_bag_takes_its_own_rows(spark: SparkSession, tmp_path: Path) -> None:
-    def place(table: str) -> TargetPlace:
-        return TargetPlace("s.all", {"p": table.partition(".")[0]})
+    def place(table: str) -> TargetLocation:
+        return TargetLocation("s.all", {"p": table.partition(".")[0]})
 
-    target = DeltaTarget(spark, str(tmp_path), app_id="x", places=place)
+    target = DeltaTarget(spark, str(tmp_path), app_id="x", locations=place)
     for site in ("eu", "us"):
         row = {"id": 1, "p": site, "v": "x"}
         images: list[Image] = [(1, "I", row), (2, "I", row)]
-        target.apply(batch_of(spark, replace(BAG, schema=site), images))
+        merge_images(spark, target, replace(BAG, schema=site), images)
     cut: list[Image] = [(3, "T", {}), (4, "I", {"id": 1, "p": "us", "v": "x"})]
-    target.apply(batch_of(spark, replace(BAG, schema="us"), cut))
+    merge_images(spark, target, replace(BAG, schema="us"), cut)
     found = sorted((r["id"], r["p"], r["v"]) for r in lake.read(target.path("us.t")).to_pylist())
     assert found == [(1, "eu", "x"), (1, "eu", "x"), (1, "us", "x")]
 
@@ -198,8 +199,8 @@ def test_the_key_log_has_old_keys_of_a_column_that_the_target_has_in_another_typ
     changes = replace(change_table(spark, relation, images), name="s.t", key=["id"] if keyed else [])
     log = KeyLog(str(tmp_path / "log"), app_id="x", run_id="1")
     rules = Rules.of("upsert", {"data_error": "log"})
-    applier = RulesApplier(target, rules, root=str(tmp_path), task="x", keylog=log)
-    assert applier.apply(changes).conflicts == {}
+    under = RulesApplier(target, rules, root=str(tmp_path), task="x", keylog=log)
+    assert VendorApplier(under, str(tmp_path)).apply(changes).conflicts == {}
     assert lake.read(target.path("s.t")).to_pylist() == [{"id": 8, "v": 1}]
     logged = sorted((r["keylog_sort"], r["before_key"], r["after_key"]) for r in lake.read(log.path).to_pylist()
                     if r["before_key"])  # fmt: skip

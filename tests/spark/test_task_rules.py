@@ -18,9 +18,10 @@ from tailrace.apply.merger import Merger
 from tailrace.apply.task_rules import TableRules, TaskRules
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
+from tailrace.model.positions import order_key
 from tailrace.model.types import schema_of
 from tailrace.state import commands, ledger, lifecycle
 from tailrace.targets.delta.target import DeltaTarget
@@ -55,7 +56,6 @@ def crash_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]
         return call
 
     monkeypatch.setattr(lake, "commit", guarded(lake.commit))
-    monkeypatch.setattr(DeltaTarget, "apply", guarded(DeltaTarget.apply))
     monkeypatch.setattr(DeltaTarget, "merge", guarded(DeltaTarget.merge))
 
     def arm(at: int) -> None:
@@ -89,7 +89,7 @@ def test_a_crash_between_any_two_writes_is_made_good(
     each: bool,
     points: list[int],
 ) -> None:
-    """Exceptions, target, key log, applied: each slice dies before another one of them."""
+    """ApplyExceptions, target, key log, applied: each slice dies before another one of them."""
     if jobs:
         by_shards(monkeypatch)
     task = Staged(spark, tmp_path, {"s.t": TableRules(Rules.of("strict", ON), each)}, per_transaction=2)
@@ -110,15 +110,15 @@ def test_a_crash_between_any_two_writes_is_made_good(
     task.catch_up(run="last")
     task.same()
     assert crashes == len(points)
-    counted = Exceptions(task.control, "t").counted("s.t", task.target.progress("s.t"), ON)
+    counted = ApplyExceptions(task.control, "t").counts("s.t", task.target.progress("s.t"), ON)
     assert counted == {"delete_missing": len(points)}
     kept = lake.read(f"{task.control}/{EXCEPTIONS}", ["ERROR"])["ERROR"].to_pylist()
     assert sorted(kept) == sorted(
         f"{what}, change_seq {sequence.make(TIME, n + 10 * (p + 1))}"
         for p in range(len(points))
         for n, what in (
-            (1, "delete_missing: the row to be deleted is not there"),
-            (3, "insert_exists: the row to be inserted, or the new key of an update, is there already"),
+            (1, "delete_missing: the row to be deleted does not exist"),
+            (3, "insert_exists: the row to be inserted, or the new key of an update, already exists"),
         )
     )
 
@@ -134,7 +134,7 @@ def test_a_limit_suspends_one_table_and_its_changes_wait(spark: SparkSession, tm
         {"s.t": [lost[1], change(7, "I", "b"), lost[2], change(11, "I", "c")], "s.u": [change(12, "I", "v")]}
     )
     done = task.catch_up()
-    why = f"delete_missing at change_seq {sequence.make(TIME, 9)}: the row to be deleted is not there"
+    why = f"delete_missing at change_seq {sequence.make(TIME, 9)}: the row to be deleted does not exist"
     assert {one.table: one.suspended for one in done} == {
         "s.t": why,
         "s.u": "",
@@ -190,7 +190,7 @@ def test_what_a_crash_kept_from_the_record_is_recorded_with_the_versions_that_ha
     path = task.target.path("s.t")  # type: ignore[attr-defined]
     task.lose("s.t", "id = 'a'")
     versions = {}
-    for version in range(lake.version(path) + 1):
+    for version in range(order_key(lake.version(path)) + 1):
         versions[lake.reached(DeltaTable(path, version=version), "t")] = version
     by_shards(monkeypatch)
     done = task.catch_up(run="3")
@@ -217,7 +217,7 @@ def test_what_a_crash_kept_from_the_key_log_is_logged_at_once(
     with monkeypatch.context() as patch:
 
         def dies(self: DeltaTarget, batches: Any) -> Any:
-            merges.append([b.upto for b in batches])
+            merges.append([b.range.end for b in batches])
             if len(merges) == 3:
                 raise CrashError
             return merge(self, batches)
@@ -238,7 +238,7 @@ def test_transaction_by_transaction_comes_to_the_same(
     """In every mode, over histories with truncates and targets that somebody else has written to."""
     seed = random.randrange(10**6)
     if not by_task:
-        monkeypatch.setattr(Merger, "memory", 1)
+        monkeypatch.setattr(Merger, "_memory", 1)
         by_shards(monkeypatch)
     rules, changes = every_mode(seed, ["batch", "transaction"])
     cut = 5 * len(rules)
@@ -314,7 +314,7 @@ def test_a_stop_leaves_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
         {"s.t": [change(1, "I", "a"), change(3, "U", "x"), change(5, "I", "b")], "s.u": [change(2, "I", "u")]}
     )
     for _ in range(2):
-        with pytest.raises(ApplyError, match="the row to be updated is not there") as caught:
+        with pytest.raises(ApplyError, match="the row to be updated does not exist") as caught:
             task.catch_up()
         assert sequence.make(TIME, 3) in str(caught.value)
     assert [r[1] for r in task.rows("s.t")] == ["a"] and [r[1] for r in task.rows("s.u")] == ["u"]

@@ -56,7 +56,7 @@ def test_control_tables_go_to_tailrace_and_back(
 def test_what_has_no_place_is_named_as_lost(
     spark: SparkSession, tmp_path: Path, replicated: convert.Side
 ) -> None:
-    with pytest.raises(FormatError, match=r"soliddb has no place for the table dbo\.attrep_status"):
+    with pytest.raises(FormatError, match=r"soliddb cannot hold the table dbo\.attrep_status"):
         convert.convert(spark, replicated, convert.side("soliddb", str(tmp_path / "no"), {}), strict=True)
     assert not (tmp_path / "no").exists()
     report = convert.convert(spark, replicated, convert.side("soliddb", str(tmp_path / "solid"), {}))

@@ -15,23 +15,24 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply import table_progress as known
+from tailrace.apply import table_progress
 from tailrace.apply.applier import Applier
 from tailrace.apply.apply_result import ApplyResult
 from tailrace.apply.reading import ApplyPaths
-from tailrace.apply.rejects import Demands
 from tailrace.errors import PositionError, TailraceError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import order_key
 from tailrace.model.sequence import make
 from tailrace.state import ledger, totals
 from tailrace.state.baselines import Baseline
 from tailrace.state.ledger import AppliedTable, Stored
+from tailrace.targets.base import Constraints
 from tailrace.targets.capabilities import Capabilities
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
-from tailrace.targets.plans import SPECIAL, TableBatch
+from tailrace.targets.plans import SPECIAL
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 COLUMNS = (Column("id", 1, "integer", "int4", "int", key=True), Column("v", 2, "text", "text", "string"))
@@ -39,7 +40,7 @@ Row = dict[str, Any]
 
 
 class BrokenError(BaseException):
-    """A contract is broken; no gate takes it for a table's error."""
+    """A contract is broken; the scheduler does not take it for an error of a table."""
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,19 @@ class World:
     def applier(self, spark: Any = None, **more: Any) -> Applier:
         """A new process."""
         paths = ApplyPaths("relations", "stored", "applied", "baselines", lambda t: t)
-        self.keeper = KeyLog(self) if self.keylog else None
+        self.rules = KeyLog(self) if self.keylog else None
         limits: dict[str, Any] = {"max_changes": 4, "parallel": 1, "need_baseline": True} | more
-        parts: dict[str, Any] = {"gate": Door(self), "rules": self.keeper}
+        parts: dict[str, Any] = {"scheduler": Scheduler(self), "rules": self.rules}
         return Applier(spark, paths, Target(self), **parts, **limits)  # type: ignore[arg-type]
 
     def read_changes(self, one: ChangeBatch) -> list[Change]:
         """The changes of a batch in the change table."""
-        if max(one.after, 0) < self.kept:
+        start = one.range.start or 0
+        if start < self.kept:
             raise PositionError(
-                f"{one.table}: changes after {one.after} are asked for, they are gone up to {self.kept}"
+                f"{one.table}: changes after {start} are asked for, they are gone up to {self.kept}"
             )
-        found = [c for c in self.changes[max(one.after, 0) : one.upto] if c.table == one.table]
+        found = [c for c in self.changes[start : one.range.end] if c.table == one.table]
         return [c for c in found if position(c.number) >= one.position]
 
     # The control tables, as `installed` puts them in place.
@@ -212,7 +214,7 @@ class World:
         history = {t: [log.Layout(relation(t), b"", make(0, 0))] for t in self.tables}
         patch.setattr(totals, "parts_gone", lambda _: dict(self.gone))
         patch.setattr(totals, "Totals", lambda *_: SimpleNamespace(reached=lambda *_: self.told()))
-        patch.setattr(known, "read_baselines", lambda _: dict(self.baselines))
+        patch.setattr(table_progress, "read_baselines", lambda _: dict(self.baselines))
         patch.setattr(lake, "version", lambda _: self.version)
         patch.setattr(lake, "progress", lambda *_: self.recorded)
         patch.setattr(log, "history", lambda _: history)
@@ -231,7 +233,7 @@ class Target:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(shares=self)  # type: ignore[arg-type]
+        return Capabilities()
 
     def path(self, table: str) -> str:
         return table
@@ -239,16 +241,16 @@ class Target:
     def exists(self, table: str) -> bool:
         return table in self.world.reached
 
-    def progress(self, table: str) -> int:
+    def progress(self, table: str) -> int | None:
         self.world.point("progress", table)
-        return self.world.reached.get(table, -1)
+        return self.world.reached.get(table)
 
-    def demands(self, table: str) -> Demands:
-        return Demands()
+    def version_at(self, table: str, number: int) -> int | None:
+        assert self.world.reached[table] == number
+        return None
 
-    def apply(self, batch: TableBatch) -> ApplyOutcome:
-        assert self.world.reached[batch.table] >= batch.upto
-        return ApplyOutcome()
+    def constraints(self, table: str) -> Constraints:
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         return [self._tried(one) for one in batches]
@@ -263,17 +265,17 @@ class Target:
         world, table = self.world, one.table
         reached = world.reached[table]
         mine = [c for c in world.read_changes(one) if c.number > reached]
-        if reached > one.after and self.world.keylog:  # the key log alone lacks these
-            return MergeResult(ApplyOutcome(), min(reached, one.upto))
+        if reached > one.range.lower and self.world.keylog:  # only the key log needs these
+            return MergeResult(ApplyOutcome(), min(reached, one.range.end))
         for k, many in occurs(mine).items():
             if many > one.counts.get(k, 0):
-                raise BrokenError(f"{table}: {many} {k} up to {one.upto}, counted {one.counts}")
+                raise BrokenError(f"{table}: {many} {k} up to {one.range.end}, counted {one.counts}")
         world.point("before the target", table)
         for c in mine:
             c.on(world.rows.setdefault(table, {}))
-        world.reached[table] = max(reached, one.upto)
+        world.reached[table] = max(reached, one.range.end)
         world.point("after the target", table)
-        return MergeResult(ApplyOutcome(version=one.upto, plan="merge"), one.upto)
+        return MergeResult(ApplyOutcome(version=one.range.end, plan="merge"), one.range.end)
 
 
 def occurs(changes: Iterable[Change]) -> Counter[str]:
@@ -281,8 +283,8 @@ def occurs(changes: Iterable[Change]) -> Counter[str]:
     return Counter({k: found[k] for k in SPECIAL})
 
 
-class Door:
-    """The gate: tables that are paused, and groups whose errors are kept."""
+class Scheduler:
+    """Tables that are paused, and groups whose errors are kept."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -290,19 +292,13 @@ class Door:
     def begin(self, waited: float = 0.0) -> None:
         pass
 
-    def end(self) -> None:
-        pass
-
     def refresh(self, baselines: Mapping[str, Baseline]) -> None:
         pass
 
-    def unclear(self, table: str, why: str) -> bool:
-        return False
-
-    def open(self, table: str) -> bool:
+    def is_due(self, table: str) -> bool:
         return table not in self.world.paused
 
-    def went(self, table: str) -> None:
+    def applied(self, table: str) -> None:
         self.world.failing.discard(table)
 
     def failed(self, table: str, error: TailraceError) -> None:
@@ -326,9 +322,9 @@ class KeyLog:
     def logged(self, table: str) -> int | None:
         return self.moved.get(table, self.world.logged.get(table))
 
-    def begin(self, reached: Mapping[str, int]) -> None:
-        for table, number in reached.items():
-            self.world.logged.setdefault(table, number)
+    def begin(self, progress: Mapping[str, int | None]) -> None:
+        for table, number in progress.items():
+            self.world.logged.setdefault(table, order_key(number))
 
     def flush(self) -> None:
         try:
@@ -344,7 +340,7 @@ class KeyLog:
         if self.logged(table) is not None:
             self.moved[table] = upto
 
-    def again(self) -> None: ...
+    def forget(self, *, key_log: bool = False) -> None: ...
     def alter(self, *_: object) -> None: ...
     def applied(self, *_: object) -> None: ...
     def found(self, *_: object) -> None: ...
@@ -363,15 +359,16 @@ class KeyLog:
         return one
 
     def finished(self, one: ChangeBatch, done: MergeResult) -> ApplyResult:
-        logged, upto = self.logged(one.table), done.upto
-        assert logged is not None
+        logged, end = self.logged(one.table), done.end
+        assert logged is not None and end is not None
         if one.logged:
-            if upto > logged:
-                raise BrokenError(f"{one.table}: is logged up to {logged}, not to {upto}")
-            return ApplyResult(upto, outcome=done.outcome)
-        if one.after < logged < upto:
-            raise BrokenError(f"{one.table}: is logged up to {logged}, and {one.after} to {upto} come")
-        changes = [c.number for c in self.world.read_changes(one) if c.number <= upto]
-        self.waits.setdefault(one.table, []).extend(n for n in changes if one.after >= logged)
-        self.moved[one.table] = max(logged, upto)
-        return ApplyResult(upto, outcome=done.outcome)
+            if end > logged:
+                raise BrokenError(f"{one.table}: is logged up to {logged}, not to {end}")
+            return ApplyResult(end, outcome=done.outcome)
+        start = one.range.lower
+        if start < logged < end:
+            raise BrokenError(f"{one.table}: is logged up to {logged}, and {start} to {end} come")
+        changes = [c.number for c in self.world.read_changes(one) if c.number <= end]
+        self.waits.setdefault(one.table, []).extend(n for n in changes if start >= logged)
+        self.moved[one.table] = max(logged, end)
+        return ApplyResult(end, outcome=done.outcome)

@@ -33,7 +33,7 @@ def row(sort: int, run: str = "r1", table: str = "s.t", oper: str = "I", **more:
 
 def missed(sort: int, **more: Any) -> dict[str, Any]:
     """An update that hit nothing."""
-    why = "update_missing: the row to be updated is not there"
+    why = "update_missing: the row to be updated does not exist"
     return row(sort, oper="U", **{"result_row_count": 0, "result_error": why, "flagged_count": 1} | more)
 
 

@@ -16,7 +16,7 @@ from tailrace.lake.log import Layout
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import header_schema, schema_of
-from tailrace.operate.purging import PurgeOrder, purge_task
+from tailrace.operate.retention import PurgeOrder, purge_task
 from tailrace.state import commands, ledger
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.ledger import STORE_APP

@@ -1,4 +1,4 @@
-"""Slices end where store batches end; segments end where a layout ends."""
+"""Rounds end where store batches end; batches of a table end where a layout ends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from tailrace.apply.segment import segments, slices
 
+from tailrace.apply.backlog import cut_rounds
+from tailrace.apply.layout_batches import layout_batches
 from tailrace.lake.log import Layout
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeNumber, ChangeRange
 from tailrace.model.sequence import make
 from tailrace.state.baselines import Baseline
 from tailrace.state.ledger import Stored
+from tailrace.targets.change_batch import ChangeBatch
 
 pytestmark = pytest.mark.unit
 
@@ -34,22 +37,36 @@ def baseline(name: str, lsn: int) -> Baseline:
     )
 
 
-def facts(*args: object) -> list[tuple[int, int, str, str]]:
-    """(after, upto, layout before, layout)."""
-    return [(s.after, s.upto, s.before.key[0], s.relation.key[0]) for s in segments(*args)]  # type: ignore[arg-type]
+def batches(
+    history: list[Layout], of: Baseline, start: int | None, end: int, logged: int | None = None
+) -> list[ChangeBatch]:
+    return layout_batches("s.t", history, of, ChangeRange(start, end), "changes", logged)
 
 
-def test_slices_hold_whole_batches_up_to_the_limit() -> None:
+def key(relation: Relation | None) -> str:
+    assert relation is not None
+    return relation.key[0]
+
+
+def facts(
+    history: list[Layout], of: Baseline, start: int | None, end: int
+) -> list[tuple[int | None, int, str, str]]:
+    """(start, end, layout before, layout)."""
+    found = batches(history, of, start, end)
+    return [(b.range.start, b.range.end, key(b.before), key(b.relation)) for b in found]
+
+
+def test_rounds_hold_whole_batches_up_to_the_limit() -> None:
     pending = [stored(1, 5), stored(2, 5), stored(3, 1), stored(4, 50), stored(5, 1)]
-    assert [[b.upto for b in s] for s in slices(pending, 11)] == [[1, 2, 3], [4], [5]]
+    assert [[b.upto for b in one] for one in cut_rounds(pending, 11)] == [[1, 2, 3], [4], [5]]
 
 
-def test_nothing_pending_is_no_slice() -> None:
-    assert slices([], 10) == []
+def test_nothing_pending_is_no_round() -> None:
+    assert cut_rounds([], 10) == []
 
 
-def test_one_layout_is_one_segment() -> None:
-    assert facts([layout("a", 0, 0)], baseline("a", 5), -1, 90) == [(-1, 90, "a", "a")]
+def test_one_layout_is_one_batch() -> None:
+    assert facts([layout("a", 0, 0)], baseline("a", 5), None, 90) == [(None, 90, "a", "a")]
 
 
 def test_a_layout_in_the_range_cuts_it() -> None:
@@ -66,16 +83,16 @@ def test_layouts_already_applied_do_not_cut() -> None:
 
 def test_a_baseline_has_the_layout_of_its_position_not_older_ones() -> None:
     history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 80, 90)]
-    assert facts(history, baseline("b", 60), -1, 100) == [(-1, 79, "b", "b"), (79, 100, "b", "c")]
+    assert facts(history, baseline("b", 60), None, 100) == [(None, 79, "b", "b"), (79, 100, "b", "c")]
 
 
 def test_the_close_of_an_open_window_cuts_the_range() -> None:
-    taken = replace(baseline("a", 5), window="open", closes=50)
+    taken = replace(baseline("a", 5), window="open", closes=ChangeNumber(50))
     history = [layout("a", 0, 0), layout("b", 40, 50), layout("c", 60, 70)]
 
-    def cut(after: int, upto: int) -> list[tuple[int, int, str, str, bool]]:
-        found = segments(history, taken, after, upto)
-        return [(s.after, s.upto, s.before.key[0], s.relation.key[0], s.tolerant) for s in found]
+    def cut(start: int, end: int) -> list[tuple[int | None, int, str, str, bool]]:
+        found = batches(history, taken, start, end)
+        return [(b.range.start, b.range.end, key(b.before), key(b.relation), b.open_window) for b in found]
 
     assert cut(10, 90) == [
         (10, 39, "a", "a", True), (39, 50, "a", "b", True), (50, 59, "b", "b", False), (59, 90, "b", "c", False),
@@ -87,11 +104,11 @@ def test_the_close_of_an_open_window_cuts_the_range() -> None:
 def test_what_the_key_log_has_cuts_the_range() -> None:
     history = [layout("a", 0, 0), layout("b", 40, 50)]
 
-    def cut(after: int, upto: int, logged: int) -> list[tuple[int, int, str, bool]]:
-        found = segments(history, baseline("a", 5), after, upto, logged)
-        return [(s.after, s.upto, s.relation.key[0], s.logged) for s in found]
+    def cut(start: int, end: int, logged: int | None) -> list[tuple[int | None, int, str, bool]]:
+        found = batches(history, baseline("a", 5), start, end, logged)
+        return [(b.range.start, b.range.end, key(b.relation), b.logged) for b in found]
 
     assert cut(10, 30, 20) == [(10, 20, "a", True), (20, 30, "a", False)]
     assert cut(10, 60, 50) == [(10, 39, "a", True), (39, 50, "b", True), (50, 60, "b", False)]
     assert cut(10, 30, 30) == [(10, 30, "a", True)]
-    assert cut(10, 30, 10) == cut(10, 30, -1) == [(10, 30, "a", False)]
+    assert cut(10, 30, 10) == cut(10, 30, None) == [(10, 30, "a", False)]

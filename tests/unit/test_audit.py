@@ -19,19 +19,19 @@ from tailrace.apply.target_mode import relation_of
 from tailrace.engine.log_rows import KeyLogHeader
 from tailrace.engine.rules import Rules
 from tailrace.errors import ApplyError
-from tailrace.keylog.exceptions import EXCEPTIONS, Exceptions
+from tailrace.keylog.control_tables import EXCEPTIONS, ApplyExceptions
 from tailrace.keylog.key_log import SCHEMA
 from tailrace.lake import delta as lake
 from tailrace.model import mask, sequence
 from tailrace.model.change import Relation
-from tailrace.model.positions import order_key
+from tailrace.model.positions import ChangeRange, Position, order_key
 from tailrace.model.types import schema_of
-from tailrace.targets import rendering
-from tailrace.targets.audit import Audit, LogPart
+from tailrace.targets import text_renderer
+from tailrace.targets.audit import Audit, KeyLogOutput
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta.merge import ManyTask
-from tailrace.targets.delta.merge_task import MergeTask
-from tailrace.targets.delta.sharded_merge import Shards
+from tailrace.targets.delta.merge import MergeTask
+from tailrace.targets.delta.sharded_merge import ShardedMerge
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField
@@ -54,8 +54,8 @@ TIME = 2026010100000000
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts are rendered in parts and by threads, as those of large batches are."""
-    monkeypatch.setattr(rendering, "_ROWS", 3)
-    monkeypatch.setattr(rendering, "_BEGUN", 500)
+    monkeypatch.setattr(text_renderer, "_ROWS", 3)
+    monkeypatch.setattr(text_renderer, "_MIN_BYTES", 500)
 
 
 class Place:
@@ -65,7 +65,7 @@ class Place:
         self.root, self.rules, self.mode = root, Rules.of(mode, on), log
         self.path, self.log = str(root / "target"), str(root / "keylog")
         self.model = Model(mode, self.rules.on)
-        self.exceptions: Exceptions = Exceptions(str(root), "task")
+        self.exceptions: ApplyExceptions = ApplyExceptions(str(root), "task")
         self.relation, self.flagged = RELATION, 0
         self.memory: int | None = None
         marks = [pa.field("_deleted", pa.string())] if mode == "soft_delete" else []
@@ -83,10 +83,16 @@ class Place:
     def merge(self, one: ChangeBatch) -> MergeResult | str | None:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
-            return Shards(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-        return MergeTask(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
+            return ShardedMerge(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
+<<<<<<< HEAD
+        return TaskLocalMerge(
+            one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None
+        ).run()
+=======
+        return TaskLocalMerge(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
+>>>>>>> w-wt
 
-    def batch(self, changes: Sequence[Change], upto: int | None = None) -> ChangeBatch:
+    def batch(self, changes: Sequence[Change], end: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""
         rows = [row for c in changes for row in images(c)]
         random.Random(1).shuffle(rows)
@@ -95,9 +101,9 @@ class Place:
             files.append(f"{self.root}/{uuid4().hex}.parquet")
             pq.write_table(pa.Table.from_pylist(some, STORED), files[-1])
         return ChangeBatch(
-            "s.t", "", self.path, self.relation, numbers[0] - 1, upto or numbers[-1],
-            audit=self.audit(numbers[0] - 1), layout=self.layout, app="t", files=tuple(files), columns=STORED,
-            adds=self.rules.mode == "archive",
+            "s.t", self.relation, ChangeRange(numbers[0] - 1, end or numbers[-1]), target=self.path,
+            audit=self.audit(numbers[0] - 1), layout=self.layout, app_id="t", files=tuple(files), columns=STORED,
+            appends=self.rules.mode == "archive",
         )  # fmt: skip
 
     @property
@@ -111,8 +117,8 @@ class Place:
         )  # fmt: skip
         exceptions = self.exceptions
         return Audit(
-            "s.t", self.rules, exceptions, header, LogPart(self.log, SCHEMA, header, self.mode),
-            exceptions.counted("s.t", after, self.rules.limits), after,
+            "s.t", self.rules, exceptions, header, KeyLogOutput(self.log, SCHEMA, header, self.mode),
+            exceptions.counts("s.t", after, self.rules.limits), after,
         )  # fmt: skip
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -166,7 +172,7 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
         done, bad = place.apply(left), left[at : at + 1]
         assert isinstance(done, MergeResult)
         assert done.ends == ((seq(bad[0].number), "data_error", "stop") if bad else None)
-        assert done.upto == (left[at - 1].number if at else -1)
+        assert done.end == (left[at - 1].number if at else None)
         left = left[at + 1 :]
 
 
@@ -179,7 +185,7 @@ def test_any_history_ends_as_row_by_row(
     on: Mapping[str, str],
     memory: int | None,
 ) -> None:
-    monkeypatch.setattr(rendering, "_ROWS", 25)  # batches are of some hundred
+    monkeypatch.setattr(text_renderer, "_ROWS", 25)  # batches are of some hundred
     for round_ in range(rounds(2)):
         seed = random.randrange(10**6)
         changes = nulled(history(seed, 25, 10, truncate=bool(round_)))
@@ -193,7 +199,7 @@ def test_any_history_ends_as_row_by_row(
 
 
 def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
-    """A stretch is numbers (1, 3] at positions from "B" on; a table whose key is NULL fails alone."""
+    """A batch has the numbers (1, 3] at positions from "B" on; a table whose key is NULL fails alone."""
     rows = [(1, "A", "1"), (2, "A", "2"), (2, "B", "3"), (3, "B", "4"), (4, "B", "5")]
     columns = {
         "header__change_seq": [sequence.make(TIME, n) for n, _, _ in rows],
@@ -207,8 +213,12 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
         changes = pa.table(columns if name != "bad" else columns | {"id": pa.nulls(len(rows), pa.string())})
         lake.append(f"{tmp_path}/{name}/changes", changes)
         target = place.path if name != "new" else f"{tmp_path}/nothing"
-        todo.append(ChangeBatch("s.t", f"{tmp_path}/{name}/changes", target, RELATION, 1, 3, "B", app="t"))
-    good, bad, new = map(ManyTask(Limits(), None), todo)
+        todo.append(
+            ChangeBatch(
+                "s.t", RELATION, ChangeRange(1, 3), f"{tmp_path}/{name}/changes", Position("B"), target=target, app_id="t"
+            )
+        )  # fmt: skip
+    good, bad, new = map(MergeTask(Limits(), None), todo)
     assert isinstance(good, MergeResult) and good.outcome.inserted == 2
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
@@ -241,8 +251,8 @@ def test_one_task_writes_anew_up_to_a_limit(tmp_path: Path, keys: str, limit: fl
     ]  # fmt: skip
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
-    one = ChangeBatch("s.t", path, place.path, RELATION, 0, 9, app="t")
-    found = ManyTask(Limits(local_bytes=int(limit * size)), None)(one)
+    one = ChangeBatch("s.t", RELATION, ChangeRange(0, 9), path, target=place.path, app_id="t")
+    found = MergeTask(Limits(local_bytes=int(limit * size)), None)(one)
     assert isinstance(found, MergeResult) is done, found
     assert (lake.progress(place.path, "t") == 9) is done
     changed = 0 if keys.endswith("T") else len(keys)
@@ -254,7 +264,7 @@ def test_flagged_changes_are_kept_and_end_a_batch(tmp_path: Path) -> None:
     start = [change(1, "I", "p"), change(2, "U", "q"), change(3, "I", "r"), change(4, "D", "s")]
     done = place.apply([*start, change(5, "I", "t")])
     assert done.ends == (sequence.make(TIME, 4), "delete_missing", "stop")
-    assert (done.upto, dict(done.counts)) == (3, {"I": 2, "U": 1, "D": 0, "T": 0})
+    assert (done.end, dict(done.counts)) == (3, {"I": 2, "U": 1, "D": 0, "T": 0})
     assert dict(done.tally) == {"U0": (1, sequence.make(TIME, 2))}
     assert [r[1] for r in place.rows()] == ["p", "r"]
     (kept,) = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
@@ -286,10 +296,10 @@ def test_a_truncate_behind_the_end_of_a_batch_empties_nothing(tmp_path: Path, mo
         replace(EMPTIED, number=7),
     ]
     done = place.apply(some)
-    assert (done.ends, done.upto) == ((seq(6), "delete_missing", "stop"), 5)
+    assert (done.ends, done.end) == ((seq(6), "delete_missing", "stop"), 5)
     assert [r[1] for r in place.rows()] == ["s"]
     assert (done.outcome.inserted, done.outcome.updated, done.outcome.deleted) == (1, 0, 2)
-    assert place.apply(some[3:]).upto == -1
+    assert place.apply(some[3:]).end is None
     assert [r[1] for r in place.rows()] == ["s"]
     assert [r["change_row_type"] for r in place.logged()] == ["I", "I", "I", "T", "I"]
     assert place.apply([some[4]]).outcome.deleted == 1
@@ -314,29 +324,29 @@ def test_a_limit_counts_over_batches_and_those_that_come_again(tmp_path: Path) -
     place = Place(tmp_path, "strict", {"delete_missing": "log then suspend after 2"})
     first = [change(1, "D", "p"), change(2, "I", "q")]
     assert place.apply(first).ends is None
-    exceptions = Exceptions(str(tmp_path), "task")
-    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    exceptions = ApplyExceptions(str(tmp_path), "task")
+    assert exceptions.counts("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
     more = [change(3, "D", "p"), change(4, "I", "r"), change(5, "D", "s"), change(6, "I", "t")]
     done = place.apply(more)
-    assert (done.ends, done.upto) == ((sequence.make(TIME, 5), "delete_missing", "suspend"), 4)
+    assert (done.ends, done.end) == ((sequence.make(TIME, 5), "delete_missing", "suspend"), 4)
     assert dict(done.tally) == {"D0": (1, sequence.make(TIME, 3))}
-    assert exceptions.counted("s.t", 4, ["delete_missing"]) == {"delete_missing": 2}
+    assert exceptions.counts("s.t", 4, ["delete_missing"]) == {"delete_missing": 2}
     # A crash kept the target from it: the same changes, and more, come again.
-    assert exceptions.counted("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
+    assert exceptions.counts("s.t", 2, ["delete_missing"]) == {"delete_missing": 1}
     shutil.rmtree(place.path)
     lake.create(place.path, COLUMNS)
     again = place.apply([*more, change(7, "U", "x")])
-    assert (again.ends, again.upto) == (done.ends, 4)
+    assert (again.ends, again.end) == (done.ends, 4)
     assert len(lake.read(str(tmp_path / EXCEPTIONS))) == 2
 
 
-class Meanwhile(Exceptions):
+class Meanwhile(ApplyExceptions):
     """Somebody else writes to the target once, when exceptions are there and the merge is not."""
 
     target = ""
 
-    def keep_rows(self, *args: Any, **more: Any) -> None:
-        super().keep_rows(*args, **more)
+    def add_rows(self, *args: Any, **more: Any) -> None:
+        super().add_rows(*args, **more)
         if self.target:
             DeltaTable(self.target).delete("id = 'p'")
             row = {"lane": 0, "id": "q", "a": 0, "b": "theirs"}
@@ -356,30 +366,30 @@ def test_exceptions_are_those_of_the_attempt_that_came_through(tmp_path: Path) -
     kept = sorted(r["ERROR"][-19:].lstrip("0") for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist())
     assert kept == ["2", "4"]
     assert [r["change_row_counter"] for r in place.logged() if r["result_error"]] == [2, 4]
-    assert place.exceptions.counted("s.t", 4, ["update_missing"]) == {"update_missing": 2}
+    assert place.exceptions.counts("s.t", 4, ["update_missing"]) == {"update_missing": 2}
 
 
 def test_exceptions_of_a_batch_that_never_came_through_are_taken_back(tmp_path: Path) -> None:
     """A crash after the exceptions; before the batch comes again, the rows that it missed are there."""
     place = Place(tmp_path, "strict", {"update_missing": "log then stop after 9"})
     for table in ("s.t", "s.other.lines"):
-        exceptions = Exceptions(str(tmp_path), "task")
+        exceptions = ApplyExceptions(str(tmp_path), "task")
         told = {"resync_state": TIME, "result_error": "update_missing", "change_row_type": "U"}
         rows = pa.Table.from_pylist(
             [told | {"change_row_counter": n} for n in (1, 2)], exceptions.rows_schema
         )
-        exceptions.keep_rows(rows, table, 2, after=0, counts={"update_missing": (0, 2)})
+        exceptions.add_rows(rows, table, 2, start=0, counts={"update_missing": (0, 2)})
     lake.append(place.path, pa.Table.from_pylist([{"lane": 0, "id": k} for k in "pq"], schema=COLUMNS))
     assert not place.apply([change(1, "U", "p"), change(2, "U", "q")]).tally
     kept = lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()
     assert {(r["TABLE_OWNER"], r["TABLE_NAME"]) for r in kept} == {("s", "other.lines")}
-    assert place.exceptions.counted("s.t", 2, ["update_missing"]) == {"update_missing": 0}
+    assert place.exceptions.counts("s.t", 2, ["update_missing"]) == {"update_missing": 0}
     place.apply([change(3, "U", "x")])
-    assert place.exceptions.counted("s.t", 3, ["update_missing"]) == {"update_missing": 1}
-    assert place.exceptions.counted("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
-    place.exceptions.take_back("s.other.lines", -1, {})
+    assert place.exceptions.counts("s.t", 3, ["update_missing"]) == {"update_missing": 1}
+    assert place.exceptions.counts("s.other.lines", 2, ["update_missing"]) == {"update_missing": 2}
+    place.exceptions.remove_after("s.other.lines", -1, {})
     assert [r["TABLE_NAME"] for r in lake.read(str(tmp_path / EXCEPTIONS)).to_pylist()] == ["t"]
-    assert place.exceptions.reached("s.other.lines") == -1
+    assert place.exceptions.progress("s.other.lines") == -1
 
 
 @pytest.mark.parametrize("policy", ["log", "stop", "suspend"])
@@ -389,10 +399,10 @@ def test_a_null_in_the_key_is_set_aside_or_ends_the_batch(tmp_path: Path, policy
     changes = [change(1, "I", "p"), change(2, "I", None), moved, change(4, "U", "p"), change(5, "D", None)]
     done = place.apply(changes)
     if policy != "log":
-        assert (done.ends, done.upto) == ((seq(2), "data_error", policy), 1)
+        assert (done.ends, done.end) == ((seq(2), "data_error", policy), 1)
         assert done.why == "NULL in id, which is in the key"
         again = place.apply(changes[1:])
-        assert (again.ends, again.upto, place.rows()) == (done.ends, -1, [(0, "p", 1, "p")])
+        assert (again.ends, again.end, place.rows()) == (done.ends, None, [(0, "p", 1, "p")])
         return
     assert place.rows() == [(0, "p", 4, "p")]
     assert dict(done.tally) == {"I!": (1, seq(2)), "U!": (1, seq(3)), "D!": (1, seq(5))}

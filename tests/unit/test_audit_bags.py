@@ -39,7 +39,7 @@ class BagPlace(Place):
 
     def add(self, changes: Sequence[Change]) -> MergeResult:
         one, kinds = self.batch(changes), Counter(c.oper for c in changes)  # type: ignore[arg-type]
-        one = replace(one, adds=not any(kinds[k] for k in "UDTB"), counts=kinds)
+        one = replace(one, appends=not any(kinds[k] for k in "UDTB"), counts=kinds)
         done = self.merge(replace(one, audit=None) if self.plain else one)
         assert isinstance(done, MergeResult)
         lake.commit(self.log, list(done.parts), progress={})

@@ -18,7 +18,7 @@ from tailrace.errors import CancelledError, ConfigError, SparkLostError
 from tailrace.execution import BackgroundSession, Job, executor_of, has_started, map_tasks, seconds_waited
 from tailrace.execution import session as session_module
 from tailrace.runtime import session as sessions
-from tailrace.targets.delta import distributed
+from tailrace.targets.delta import spark_io
 
 from .apply_world import World
 
@@ -83,7 +83,7 @@ def test_failed_start_in_the_background_is_raised_by_check() -> None:
 
 def test_forgetting_a_target_starts_no_session() -> None:
     start = Started()
-    distributed.forget(BackgroundSession(start).as_session)
+    spark_io.clear_cache(BackgroundSession(start).as_session)
     assert start.times == 0
 
 

@@ -19,7 +19,7 @@ from tailrace.errors import GapError
 from tailrace.lake import delta as lake
 from tailrace.library.task_table import TaskTable
 from tailrace.model.change import Relation
-from tailrace.query.positions import Position
+from tailrace.query.positions import PositionLike
 from tailrace.state import commands, ledger, streams
 from tailrace.state.baselines import Baseline, all_baselines, read_baselines, write_baseline
 from tailrace.state.declarations import COMMANDS, STREAMS
@@ -114,7 +114,7 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return table(lossy(tmp_path_factory.mktemp("shop"), request.param))
 
 
-def refused(asked: TaskTable, start: Position | None, end: Position | None) -> None:
+def refused(asked: TaskTable, start: PositionLike | None, end: PositionLike | None) -> None:
     with pytest.raises(GapError, match=r"shop\.item between change number 13 and .* were never captured"):
         asked.net(start, end)
 

@@ -1,4 +1,4 @@
-"""Tables get all their changes once, and counts that bound them, whatever happens between slices."""
+"""Tables get all their changes once, and counts that bound them, whatever happens between rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 
 
 class Hook(threading.Event):
-    """Calls a function when a slice is about to begin, with its number in the call: 1, 2, ..."""
+    """Calls a function when a round is about to begin, with its number in the call: 1, 2, ..."""
 
     def __init__(self, what: Callable[[int], None]) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class Hook(threading.Event):
         return False
 
 
-def at(slice_number: int, what: Callable[[], None]) -> Hook:
-    return Hook(lambda n: what() if n == slice_number else None)
+def at(round_number: int, what: Callable[[], None]) -> Hook:
+    return Hook(lambda n: what() if n == round_number else None)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def same(world: World, applier: Applier) -> None:
     assert world.failing == set()
 
 
-def test_a_baseline_that_lands_between_two_slices(world: World) -> None:
+def test_a_baseline_that_lands_between_two_rounds(world: World) -> None:
     taken = world.baselines.pop("s.a")
     applier = world.applier(max_changes=1)
 
@@ -84,7 +84,7 @@ def test_a_baseline_that_lands_between_two_slices(world: World) -> None:
     same(world, applier)
 
 
-def test_a_group_that_fails_in_the_first_slice_gets_both_later(world: World) -> None:
+def test_a_group_that_fails_in_the_first_round_gets_both_later(world: World) -> None:
     world.groups = {"s.a"}
     failures = iter([True])
 
@@ -100,7 +100,7 @@ def test_a_group_that_fails_in_the_first_slice_gets_both_later(world: World) -> 
     same(world, applier)
 
 
-def test_a_table_that_is_paused_and_resumed_between_slices(world: World) -> None:
+def test_a_table_that_is_paused_and_resumed_between_rounds(world: World) -> None:
     world.paused = {"s.a"}
     world.change("s.b", "I", id=9, v="b")
     world.store()
@@ -149,9 +149,7 @@ def test_a_table_whose_batches_are_not_kept_any_more_needs_a_baseline(world: Wor
     applier = world.applier()
     applier.catch_up()
     world.paused, world.gone = set(), {"s.a": 9}
-    with pytest.raises(
-        BaselineNeededError, match="stands at change number 6, and store batches of it up to 9"
-    ):
+    with pytest.raises(BaselineNeededError, match="has the changes up to 6, and store batches of it up to 9"):
         applier.catch_up()
     assert world.reached["s.a"] == 6
     world.baseline("s.a")()
@@ -176,7 +174,7 @@ def test_what_waits_is_not_in_memory(world: World, monkeypatch: pytest.MonkeyPat
     assert world.read <= 5
 
 
-def test_the_store_does_not_wait_for_a_slice(world: World) -> None:
+def test_the_store_does_not_wait_for_a_round(world: World) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def point(what: str, _: str) -> None:
@@ -200,7 +198,7 @@ def test_the_store_does_not_wait_for_a_slice(world: World) -> None:
     same(world, applier)
 
 
-def test_what_is_committed_is_recorded_when_another_table_ends_the_slice(world: World) -> None:
+def test_what_is_committed_is_recorded_when_another_table_ends_the_round(world: World) -> None:
     world.change("s.b", "I", id=9, v="b")
     world.store()
 
@@ -238,7 +236,7 @@ def test_what_a_kill_kept_from_the_record_is_recorded_by_the_next_process(world:
 
 
 def test_changes_that_a_baseline_has_are_not_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is behind the baseline: two slices in a row have changes that are in its rows already."""
+    """The store is behind the baseline: two rounds in a row have changes that are in its rows already."""
     world = World(("s.a",), keylog=True).installed(monkeypatch)
     for n in range(6):
         world.change("s.a", "I", id=n, v="x")
@@ -270,7 +268,7 @@ STEPS = [
 
 
 def steps(world: World, seed: int, many: int) -> Applier:
-    """A schedule of random steps, some of them between slices; then all is healed."""
+    """A schedule of random steps, some of them between rounds; then all is healed."""
     dice, landings, armed = random.Random(seed), list[Callable[[], None]](), {"what": ""}
     tables = sorted(world.tables)
 

@@ -32,7 +32,7 @@ def home(folder: Path, version: str = "17.0.1", *, code: int = 0) -> JavaHome:
 def test_java_starts_with_the_file_that_was_made_for_it(tmp_path: Path) -> None:
     java = home(tmp_path / "java")
     assert class_archive.options(java) == ""
-    file = class_archive.place(java)
+    file = class_archive.archive_path(java)
     file.touch()
     os.utime(file, (1, 1))
     said = class_archive.options(java)
@@ -42,18 +42,20 @@ def test_java_starts_with_the_file_that_was_made_for_it(tmp_path: Path) -> None:
 
 def test_another_java_has_another_file(tmp_path: Path) -> None:
     homes = [home(tmp_path / "a"), home(tmp_path / "a", "17.0.2"), home(tmp_path / "b")]
-    assert len({class_archive.place(one) for one in homes}) == 3
+    assert len({class_archive.archive_path(one) for one in homes}) == 3
 
 
 def test_a_java_has_one_file_by_all_of_its_names(tmp_path: Path) -> None:
     """`run` and the process that it starts, which finds the launcher in JAVA_HOME."""
     java = home(tmp_path / "java-17.0.1")
     (tmp_path / "java").symlink_to(java.path)
-    assert class_archive.place(java) == class_archive.place(replace(java, path=tmp_path / "java"))
+    assert class_archive.archive_path(java) == class_archive.archive_path(
+        replace(java, path=tmp_path / "java")
+    )
 
 
 def test_a_java_without_classes_of_its_own_in_a_file_cannot_keep_others(tmp_path: Path) -> None:
-    found = [class_archive.able(home(tmp_path / "java", code=code)) for code in (0, 1)]
+    found = [class_archive.supports_archives(home(tmp_path / "java", code=code)) for code in (0, 1)]
     assert found == [True, False]
 
 
@@ -65,9 +67,9 @@ def test_a_spark_that_does_not_run_is_an_error_and_leaves_nothing(
     python.chmod(0o755)
     monkeypatch.setattr(class_archive, "ensure_java", lambda: java)
     monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(ConfigError, match="could not be kept in a file: no memory"):
+    with pytest.raises(ConfigError, match="could not be written to an archive: no memory"):
         class_archive.make()
-    assert list(class_archive.place(java).parent.iterdir()) == []
+    assert list(class_archive.archive_path(java).parent.iterdir()) == []
 
 
 def test_no_file_is_made_for_a_java_that_cannot_use_it(

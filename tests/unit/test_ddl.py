@@ -19,6 +19,7 @@ from tailrace.errors import ApplyError, BaselineNeededError
 from tailrace.lake import delta as lake
 from tailrace.lake.log import Layout
 from tailrace.model.change import ChangeTable, Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.sequence import make
 from tailrace.sources.postgresql.layout import UNKNOWN_VALUE
 from tailrace.state import ddl as kept
@@ -218,7 +219,7 @@ def test_a_repair_needs_a_source_that_tells_all_the_target_has(
 def test_columns_of_a_target_that_others_may_feed_stay(
     tmp_path: Path, policy: str, halts: str | None
 ) -> None:
-    def found(said: str, reached: int = 3) -> Layouts:
+    def found(said: str, progress: int = 3) -> Layouts:
         own = Routes(
             None,
             lambda _: TableMap("s.t", "s.all", constants={"site": "eu"}),
@@ -230,8 +231,7 @@ def test_columns_of_a_target_that_others_may_feed_stay(
             "s.t",
             [Layout(BEFORE, bytes(20), make(0, 1)), Layout(new, bytes(20), make(0, 5))],
             None,
-            reached,
-            9,
+            ChangeRange(progress, 9),
         )
 
     new = after(ID, V, N, Column("x", 4, "text", "text", "string"))
@@ -246,7 +246,7 @@ def test_columns_of_a_target_that_others_may_feed_stay(
         again = found("apply").stop
         assert again is not None and again.policy == "suspend" and "which other sources" in again.why
     assert found("ignore").stop is None  # and that is final
-    assert shape(found("apply", reached=9).at(9).relation) == shape(BEFORE)
+    assert shape(found("apply", progress=9).at(9).relation) == shape(BEFORE)
 
 
 def _routes(tmp_path: Path, **policies: str) -> Routes:
@@ -260,7 +260,7 @@ def test_what_one_thread_decides_another_does_not_forget(
     """One is still reading earlier decisions when the other keeps its own."""
     routes, new = _routes(tmp_path, add="ignore"), after(ID, V, N, Column("x", 4, "text", "text", "string"))
     history = [Layout(BEFORE, bytes(20), make(0, 1)), Layout(new, bytes(20), make(0, 5))]
-    other = threading.Thread(target=routes.layouts, args=("s.a", history, None, 3, 9))
+    other = threading.Thread(target=routes.layouts, args=("s.a", history, None, ChangeRange(3, 9)))
 
     def reads(path: str) -> dict[Key, str]:
         found = decisions(path)
@@ -270,10 +270,12 @@ def test_what_one_thread_decides_another_does_not_forget(
         return found
 
     monkeypatch.setattr(kept, "decisions", reads)
-    routes.layouts("s.b", history, None, 3, 9)
+    routes.layouts("s.b", history, None, ChangeRange(3, 9))
     other.join()
     for table in ("s.a", "s.b"):
-        assert shape(routes.layouts(table, history, None, 9, 9).at(9).relation) == shape(BEFORE), table
+        assert shape(routes.layouts(table, history, None, ChangeRange(9, 9)).at(9).relation) == shape(
+            BEFORE
+        ), table
     assert {key[0]: policy for key, policy in decisions(str(tmp_path / "ddl_decisions")).items()} == {
         "s.a": "ignore", "s.b": "ignore",
     }  # fmt: skip

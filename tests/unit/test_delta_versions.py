@@ -12,18 +12,14 @@ from deltalake import DeltaTable
 from tailrace.errors import ConcurrentCommitError
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import distributed
+from tailrace.targets.delta import spark_io
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.plans import TableBatch
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
-
-
-def version_of(target: DeltaTarget, upto: int) -> int:
-    return target.apply(TableBatch.there("s.t", RELATION, upto)).version
 
 
 def test_it_is_the_newest_without_later_changes(tmp_path: Path) -> None:
@@ -31,7 +27,7 @@ def test_it_is_the_newest_without_later_changes(tmp_path: Path) -> None:
     path = target.path("s.t")
     for progress in ({"x": 4}, {"x": 6}, {"other": 1}, {"x": 9}, {"other": 2}):
         lake.append(path, pa.table({"id": pa.array([1], pa.int32())}), progress=progress)
-    assert [version_of(target, upto) for upto in (3, 4, 5, 6, 8, 9)] == [0, 1, 1, 3, 3, 5]
+    assert [target.version_at("s.t", number) for number in (3, 4, 5, 6, 8, 9)] == [0, 1, 1, 3, 3, 5]
 
 
 def test_it_is_not_known_when_the_log_is_cleaned_up(tmp_path: Path) -> None:
@@ -42,7 +38,7 @@ def test_it_is_not_known_when_the_log_is_cleaned_up(tmp_path: Path) -> None:
     DeltaTable(path, version=2).create_checkpoint()
     for version in (0, 1):
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
-    assert [version_of(target, upto) for upto in (4, 6, 9)] == [-1, 2, 3]
+    assert [target.version_at("s.t", number) for number in (4, 6, 9)] == [None, 2, 3]
 
 
 @pytest.mark.parametrize(("step", "passes"), [("properties", True), ("delete", False), ("two", False)])
@@ -61,9 +57,9 @@ def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
         if step in ("delete", "two"):
             DeltaTable(path).delete("id = 1")
 
-    monkeypatch.setattr(distributed, "enable_vectors", done)
+    monkeypatch.setattr(spark_io, "enable_vectors", done)
     none: Any = None
-    one = ChangeBatch("s.t", "", path, RELATION, 0, 9)
+    one = ChangeBatch("s.t", RELATION, ChangeRange(0, 9), target=path)
     work = SparkMerge(none, none, DeltaTable(path), one, [], 9, partial=False, emptied=False)
     if passes:
         assert work._marked() == DeltaTable(path).version()

@@ -80,7 +80,7 @@ def test_executor_without_the_shared_folder_is_refused(tmp_path: Path) -> None:
             "pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:\n"
             'Traceback (most recent call last):\n  File "worker.py", line 9\nModuleNotFoundError: No module named '
             "'tailrace.store'\n",
-            "an executor's Python lacks the module tailrace.store",
+            "an executor's Python does not have the module tailrace.store",
         ),
         (
             'java.io.IOException: Cannot run program "/opt/env/bin/python": error=2, No such file or directory',

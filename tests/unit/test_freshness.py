@@ -31,7 +31,7 @@ class Running:
     def __init__(self, task: Task) -> None:
         self.now = self.cpu = 0.0
         self.control = FreshnessControl(task, task.target_path, clock=lambda: self.now, cpu=lambda: self.cpu)
-        self.control.look()
+        self.control.adapt()
 
     def second(self, *, cpu: float = 0.0, changes: int = 10, commits: int = 0, size: int = 1000) -> None:
         """One second of work: processor seconds, changes, commits of LOG (two files each)."""
@@ -39,7 +39,7 @@ class Running:
         counts = {"s.t": {"rows": changes, "bytes": size}}
         self.control.stored(Stored(1, "", "", NOW, counts), commits)
         self.control.applied([AppliedTable("s.t", 1, 0, 0, 0, 0, "merge", 0.1)])
-        self.control.look()
+        self.control.adapt()
 
 
 def described(task: Running) -> tuple[object, ...]:
@@ -86,8 +86,8 @@ def test_a_table_that_is_expensive_to_write_waits_longer_than_the_others(tmp_pat
         lake.create(path, pa.schema([("n", pa.int64())]))
         lake.commit(path, files, progress={})
         running.control.applied([AppliedTable(table, 1, 0, 0, 0, 0, "merge", 0.1)])
-    assert running.control.of("s.large") > 5
-    assert running.control.of("s.small") == 1.0
+    assert running.control.interval_of_table("s.large") > 5
+    assert running.control.interval_of_table("s.small") == 1.0
     assert running.control.describe()["tables"]["s.large"]["reason"] == "target writes"
 
 

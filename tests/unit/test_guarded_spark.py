@@ -14,16 +14,18 @@ from tailrace.errors import LeaseLostError
 from tailrace.lake import delta as lake
 from tailrace.lake import guards
 from tailrace.model.change import Column, Relation
-from tailrace.targets.delta import distributed, layout
-from tailrace.targets.plans import Folded
+from tailrace.targets.delta import layout, spark_io
+from tailrace.targets.plans import FoldedChanges
 
 pytestmark = pytest.mark.unit
 RELATION = Relation(1, "s", "t", "d", (Column("id", 1, "integer", "int4", "int", key=True),))
 WRITES: dict[str, Callable[[MagicMock, str], Any]] = {
-    "overwrite": lambda it, path: distributed.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
-    "add": lambda it, path: distributed.write(it, path, 0, "append"),
-    "deletion vectors": lambda it, path: distributed.enable_vectors(it, path, 0),
-    "merge": lambda it, path: distributed.merge(it, Folded(it, ()), path, 0, RELATION, "x", 1, pruned=False),
+    "overwrite": lambda it, path: spark_io.write(it, path, 0, "overwrite", replaceWhere="site = 'eu'"),
+    "add": lambda it, path: spark_io.write(it, path, 0, "append"),
+    "deletion vectors": lambda it, path: spark_io.enable_vectors(it, path, 0),
+    "merge": lambda it, path: spark_io.merge(
+        it, FoldedChanges(it, ()), path, 0, RELATION, "x", 1, pruned=False
+    ),
     "maintenance": lambda it, path: layout.maintain_distributed(it, path, 2, 60),
     "columns": lambda it, path: lake.add_columns(path, [pa.field("more", pa.int32())]),
 }
@@ -37,7 +39,7 @@ def lost() -> None:
 def test_nothing_is_written_without_the_lease(
     tmp_path: Path, write: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "col", MagicMock())
+    monkeypatch.setattr(spark_io, "col", MagicMock())
     path, it = str(tmp_path / "t"), MagicMock()
     lake.append(path, pa.table({"id": [1]}))
     before = lake.version(path)

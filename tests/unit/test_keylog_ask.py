@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
-from tailrace.operate import ask, rows
-from tailrace.operate.latencies import STEP
-from tailrace.operate.runs import Group, Runs, Subscription
+from tailrace.operate import keylog_queries, keylog_rows
+from tailrace.operate.keylog_queries import STEP
+from tailrace.operate.keylog_runs import Group, Runs, Subscription
 from tailrace.wire.keylog_values import IGNORED
 
 from .keylog_rows import NOON, SCHEMA, missed, row, write
@@ -39,7 +39,7 @@ def test_flagged_is_what_did_not_end_as_it_should(tmp_path: Path) -> None:
         [row(1), missed(2), row(3, oper="T"), row(4, oper="D", result_row_count=0)],
         [row(5, action_taken=IGNORED, result_row_count=0), row(6, oper="U", result_row_count=2), row(7)],
     )
-    assert sorts(rows.newest(log, 10, ask.flagged(None))) == [2, 4, 6]
+    assert sorts(keylog_rows.newest(log, 10, keylog_queries.flagged(None))) == [2, 4, 6]
 
 
 def test_the_newest_rows_come_from_the_newest_files(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_newest_rows_come_from_the_newest_files(tmp_path: Path) -> None:
     for limit, upto, expected in (
         (3, None, [8, 9, 10]), (100, None, list(range(1, 11))), (4, 7, [4, 5, 6, 7]), (0, None, []), (2, 0, []),
     ):  # fmt: skip
-        assert sorts(rows.newest(log, limit, upto=upto)) == expected, (limit, upto)
+        assert sorts(keylog_rows.newest(log, limit, upto=upto)) == expected, (limit, upto)
 
 
 def test_one_keys_story(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_one_keys_story(tmp_path: Path) -> None:
             row(7, key='lane="1" id="7"'),
         ],
     )
-    assert sorts(rows.newest(log, 10, ask.where(key=["id=7"]))) == [1, 3, 4, 5, 7]
-    assert sorts(rows.newest(log, 10, ask.where(key=["id=7", "lane=1"]))) == [7]
+    assert sorts(keylog_rows.newest(log, 10, keylog_queries.where(key=["id=7"]))) == [1, 3, 4, 5, 7]
+    assert sorts(keylog_rows.newest(log, 10, keylog_queries.where(key=["id=7", "lane=1"]))) == [7]
 
 
 def test_a_key_of_several_columns_is_in_one_text(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_key_of_several_columns_is_in_one_text(tmp_path: Path) -> None:
     found = {}
     for case in cases:
         a, b = case.split()
-        found[case] = sorts(rows.newest(log, 9, ask.where(key=[f"b={b}", f"a={a}"])))
+        found[case] = sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=[f"b={b}", f"a={a}"])))
     assert found == cases
     assert tailrace(log, "story", "--key", "a=2", "--key", "b=1") == []
 
@@ -88,8 +88,8 @@ def test_keys_are_found_as_they_are_written(tmp_path: Path) -> None:
     log = write(
         tmp_path, [row(1, key='word="a&quot;b&#x000Ac"'), row(2, key='word="(x"'), row(3, key='word="(x)"')]
     )
-    assert sorts(rows.newest(log, 9, ask.where(key=['word=a"b\nc']))) == [1]
-    assert sorts(rows.newest(log, 9, ask.where(key=["word=(x"]))) == [2]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=['word=a"b\nc']))) == [1]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=["word=(x"]))) == [2]
 
 
 def test_keys_of_octets_are_found_as_a_key_log_or_postgresql_writes_them(tmp_path: Path) -> None:
@@ -98,14 +98,14 @@ def test_keys_of_octets_are_found_as_a_key_log_or_postgresql_writes_them(tmp_pat
         [row(1, key='k="&#xFF01"'), row(2, key='k="&#xFF0102"'), row(3, oper="U", key='k="&#xFF01" id="7"')],
     )
     for said in ("&#xFF01", "&#xff01", r"\xff01", r"\xFF01"):
-        assert sorts(rows.newest(log, 9, ask.where(key=[f"k={said}"]))) == [1, 3], said
+        assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=[f"k={said}"]))) == [1, 3], said
 
 
 def test_octets_that_are_none_and_texts_that_look_like_them(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1, key='k="&#x"'), row(2, key='k="\\xff01"'), row(3, key='k="&amp;#xFF01"')])
-    assert sorts(rows.newest(log, 9, ask.where(key=["k=\\x"]))) == [1]
-    assert sorts(rows.newest(log, 9, ask.where(key=["k=\\xff01"]))) == [2]
-    assert sorts(rows.newest(log, 9, ask.where(key=["k=&#xFF01"]))) == [3]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=["k=\\x"]))) == [1]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=["k=\\xff01"]))) == [2]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(key=["k=&#xFF01"]))) == [3]
 
 
 def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path: Path) -> None:
@@ -120,33 +120,33 @@ def test_octets_in_another_form_are_an_error_that_says_which_are_taken(tmp_path:
 
 def test_tables_and_times_narrow(tmp_path: Path) -> None:
     log = write(tmp_path, [row(1), row(2, table="s.tt"), row(3, table="x.t"), row(9)])
-    assert sorts(rows.newest(log, 9, ask.where(["s.t"]))) == [1, 9]
-    assert sorts(rows.newest(log, 9, ask.where(["s.*"]))) == [1, 2, 9]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(["s.t"]))) == [1, 9]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(["s.*"]))) == [1, 2, 9]
     at = (NOON + dt.timedelta(seconds=3)).isoformat()
-    assert sorts(rows.newest(log, 9, ask.where(since=at))) == [3, 9]
+    assert sorts(keylog_rows.newest(log, 9, keylog_queries.where(since=at))) == [3, 9]
     with pytest.raises(ConfigError, match="'soon' is not a time"):
-        ask.where(since="soon")
+        keylog_queries.where(since="soon")
     with pytest.raises(ConfigError, match="the key 'id' has no value"):
-        ask.where(key=["id"])
+        keylog_queries.where(key=["id"])
 
 
 def test_errors_by_kind(tmp_path: Path) -> None:
     log = write(
         tmp_path, [missed(1), row(2), missed(5)], [missed(3, table="s.u"), missed(8, result_error="no disk")]
     )
-    found = [(e["table"], e["error"], e["changes"], e["last_sort"]) for e in ask.errors(log)]
+    found = [(e["table"], e["error"], e["changes"], e["last_sort"]) for e in keylog_queries.errors(log)]
     assert found == [
         ("s.t", "no disk", 1, 8),
         ("s.t", "update_missing", 2, 5),
         ("s.u", "update_missing", 1, 3),
     ]
-    assert [e["last"] for e in ask.errors(log)][1] == NOON + dt.timedelta(seconds=5.5)
+    assert [e["last"] for e in keylog_queries.errors(log)][1] == NOON + dt.timedelta(seconds=5.5)
 
 
 def test_latencies_are_right_within_a_step(tmp_path: Path) -> None:
     late = [row(n, keylog_ts=NOON + dt.timedelta(seconds=n, milliseconds=n)) for n in range(1, 101)]
     early = row(200, table="s.u", keylog_ts=NOON)
-    (t, u) = ask.latency(write(tmp_path, late[:60], [*late[60:], early]))
+    (t, u) = keylog_queries.latency(write(tmp_path, late[:60], [*late[60:], early]))
     assert (t["table"], t["changes"], t["max"], t["mean"], t["negative"]) == ("s.t", 100, 100.0, 50.5, 0)
     assert [t[p] for p in ("p50", "p90", "p99")] == [pytest.approx(n, rel=STEP) for n in (50, 90, 99)]
     assert (u["changes"], u["negative"], u["max"]) == (1, 1, -200_000.0)
@@ -154,18 +154,18 @@ def test_latencies_are_right_within_a_step(tmp_path: Path) -> None:
 
 def test_what_is_no_key_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no key log"):
-        rows.newest(str(tmp_path / "none"), 5)
+        keylog_rows.newest(str(tmp_path / "none"), 5)
     lake.append(str(tmp_path / "other"), pa.table({"id": [1]}))
     with pytest.raises(ConfigError, match="it has no column 'run_id'"):
-        rows.newest(str(tmp_path / "other"), 5)
+        keylog_rows.newest(str(tmp_path / "other"), 5)
 
 
 def test_following_gives_every_row_once_also_after_files_were_joined(tmp_path: Path) -> None:
     log = write(tmp_path, [row(n) for n in (1, 2)], [row(n) for n in (3, 4)])
-    seen = [r["keylog_sort"] for some in rows.later(log, 1) for r in some]
+    seen = [r["keylog_sort"] for some in keylog_rows.later(log, 1) for r in some]
     DeltaTable(log).optimize.compact()
     lake.append(log, pa.Table.from_pylist([row(5)], schema=SCHEMA))
-    seen += [r["keylog_sort"] for some in rows.later(log, 4) for r in some]
+    seen += [r["keylog_sort"] for some in keylog_rows.later(log, 4) for r in some]
     assert seen == [2, 3, 4, 5]
 
 

@@ -17,20 +17,20 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("brought", "told"),
     [
-        (-1, "changes 11 to 20"),
+        (None, "changes 11 to 20"),
         (8, "changes 11 to 20"),  # an old baseline
         (15, "changes 16 to 20"),
         (20, None),  # `resync`: nothing was lost
     ],
 )
 def test_what_a_baseline_brought_was_not_lost(
-    caplog: pytest.LogCaptureFixture, brought: int, told: str | None
+    caplog: pytest.LogCaptureFixture, brought: int | None, told: str | None
 ) -> None:
     passed: list[int] = []
     log: Any = SimpleNamespace(
         mode="off",
         standing=lambda _: SimpleNamespace(reached=10),
-        commit=lambda _, stretch: passed.append(stretch.upto),
+        commit=lambda _, number: passed.append(number),
     )
     rules = TaskRules.__new__(TaskRules)
     rules._warned = log_only

@@ -13,9 +13,8 @@ from tailrace.formats.sqdr.control import TABLES, table_of
 from tailrace.lake import delta as lake
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
-from tailrace.operate.retention import add_consumer, of_keylog, prune
-from tailrace.operate.runs import REPAIR, Group, Runs, Subscription
-from tailrace.operate.task_runs import TaskRuns
+from tailrace.operate.keylog_retention import add_consumer, of_keylog, prune
+from tailrace.operate.keylog_runs import REPAIR, Group, Runs, Subscription, TaskRuns
 from tailrace.state import commands
 from tailrace.state.state_table import KeyedTable
 from tailrace.wire.keylog_values import IGNORED

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tailrace.model.positions import ChangeRange
 
 from tailrace.errors import OvertakenError
-from tailrace.keylog.key_log import KeyLog, Standing
+from tailrace.keylog.key_log import KeyLog, KeyLogState
 from tailrace.lake import delta as lake
+from tailrace.model.positions import ChangeRange
 
 pytestmark = pytest.mark.unit
 
@@ -25,48 +24,47 @@ def test_what_waits_counts_and_is_visible_at_once(tmp_path: Path) -> None:
     for table, reached in (("s.t", 3), ("s.u", -1)):
         mine.begin(table, reached)
     mine.flush()
-    first, second = ChangeRange("s.t", 3, 9, 2), ChangeRange("s.u", -1, 9, 0)
-    assert [mine.reserve(one).sort for one in (first, second)] == [0, 6]
-    mine.commit([], first)
-    assert (mine.standing("s.t"), mine.visible("s.t")) == (Standing(9, 2, 16), 3)
-    assert keylog(tmp_path).standing("s.t") == Standing(3, 0, 0)
-    mine.commit([], second)
+    assert mine.reserve("s.t", ChangeRange(3, 9)).sort == 0
+    assert mine.reserve("s.u", ChangeRange(None, 9)).sort == 6
+    mine.commit("s.t", 9, flagged=2)
+    assert (mine.state("s.t"), mine.visible("s.t")) == (KeyLogState(9, 2, 16), 3)
+    assert keylog(tmp_path).state("s.t") == KeyLogState(3, 0, 0)
+    mine.commit("s.u", 9)
     mine.flush()
-    assert keylog(tmp_path).standing("s.t") == Standing(9, 2, 16)
+    assert keylog(tmp_path).state("s.t") == KeyLogState(9, 2, 16)
     assert (mine.visible("s.t"), mine.visible("s.other")) == (9, -1)
-    mine.commit([], first)  # comes again
-    assert mine.standing("s.t") == Standing(9, 2, 16)
+    mine.commit("s.t", 9, flagged=2)  # the same commit again
+    assert mine.state("s.t") == KeyLogState(9, 2, 16)
 
 
-def test_a_stretch_that_is_tried_in_another_way_has_the_same_numbers(tmp_path: Path) -> None:
-    mine, one = keylog(tmp_path), ChangeRange("s.t", 0, 7, 0)
-    assert [mine.reserve(s).sort for s in (one, one, replace(one, flagged=2))] == [0, 0, 0]
-    assert [mine.reserve(s).sort for s in (ChangeRange("s.u", 0, 2, 0), one, one)] == [7, 9, 9]
+def test_a_range_that_is_tried_again_has_the_same_numbers(tmp_path: Path) -> None:
+    mine, one = keylog(tmp_path), ("s.t", ChangeRange(0, 7))
+    assert [mine.reserve(*each).sort for each in (one, one)] == [0, 0]
+    assert [mine.reserve(*each).sort for each in (("s.u", ChangeRange(0, 2)), one, one)] == [7, 9, 9]
 
 
 def test_a_new_baseline_counts_flagged_changes_anew(tmp_path: Path) -> None:
     mine = keylog(tmp_path)
     mine.begin("s.t", 0, baseline=1)
-    mine.commit([], ChangeRange("s.t", 0, 5, 3))
+    mine.commit("s.t", 5, flagged=3)
     mine.begin("s.t", 5, baseline=1)
-    assert keylog(tmp_path).standing("s.t").flagged == 3
+    assert keylog(tmp_path).state("s.t").flagged == 3
     mine.begin("s.t", 5, baseline=2)
-    assert keylog(tmp_path).standing("s.t") == Standing(5, 0, 0, 2)
+    assert keylog(tmp_path).state("s.t") == KeyLogState(5, 0, 0, 2)
 
 
 def test_another_writer_is_noticed_and_nothing_is_written_over(tmp_path: Path) -> None:
     mine, other = keylog(tmp_path, at_once=False), keylog(tmp_path)
     mine.begin("s.t", 0)
     mine.flush()
-    one = ChangeRange("s.u", 0, 7, 0)
     other.begin("s.u", 0)
-    other.reserve(one)
-    other.commit([], one)
-    mine.reserve(ChangeRange("s.t", 0, 4, 1))
-    mine.commit([], ChangeRange("s.t", 0, 4, 1))
+    other.reserve("s.u", ChangeRange(0, 7))
+    other.commit("s.u", 7)
+    mine.reserve("s.t", ChangeRange(0, 4))
+    mine.commit("s.t", 4, flagged=1)
     with pytest.raises(OvertakenError):
         mine.flush()
-    assert mine.standing("s.t") == Standing(0, 0, 7)  # what stands there counts
+    assert mine.state("s.t") == KeyLogState(0, 0, 7)  # what stands there counts
 
 
 def test_a_writer_between_the_look_and_the_commit_is_noticed_too(
@@ -74,20 +72,19 @@ def test_a_writer_between_the_look_and_the_commit_is_noticed_too(
 ) -> None:
     mine, other = keylog(tmp_path, at_once=False), keylog(tmp_path)
     mine.begin("s.t", 0)
-    one = ChangeRange("s.t", 0, 4, 1)
-    mine.reserve(one)
-    mine.commit([], one)
+    mine.reserve("s.t", ChangeRange(0, 4))
+    mine.commit("s.t", 4, flagged=1)
     commit = lake.commit
 
     def overtaken(*given: Any, **named: Any) -> int | None:
         monkeypatch.setattr(lake, "commit", commit)
         other.begin("s.u", 0)
-        other.reserve(ChangeRange("s.u", 0, 7, 0))
-        other.commit([], ChangeRange("s.u", 0, 7, 0))
+        other.reserve("s.u", ChangeRange(0, 7))
+        other.commit("s.u", 7)
         return commit(*given, **named)
 
     monkeypatch.setattr(lake, "commit", overtaken)
     with pytest.raises(OvertakenError, match="another process has written"):
         mine.flush()
-    assert keylog(tmp_path).standing("s.u") == Standing(7, 0, 7)
-    assert keylog(tmp_path).standing("s.t") == Standing(None, 0, 7)
+    assert keylog(tmp_path).state("s.u") == KeyLogState(7, 0, 7)
+    assert keylog(tmp_path).state("s.t") == KeyLogState(None, 0, 7)

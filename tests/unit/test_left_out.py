@@ -12,17 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tailrace.apply.segment import Segment, segments
 
 from tailrace.apply.checks.mapping import fitted_to
+from tailrace.apply.layout_batches import layout_batches
 from tailrace.apply.mapping.prepare import projection_of
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.route import Routes
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeNumber, ChangeRange, Position
 from tailrace.model.sequence import make
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.layouts import layouts_seen
+from tailrace.targets.change_batch import ChangeBatch
 
 pytestmark = pytest.mark.unit
 
@@ -46,8 +48,8 @@ def history(*layouts: Relation) -> list[log.Layout]:
 
 
 def taken(relation: Relation, position: int, *, number: int = 1) -> Baseline:
-    text = position.to_bytes(20, "big").hex().upper()
-    return Baseline("s.t", relation, text, 3, None, AT, 0.1, number=number, after=position)
+    text = Position(position.to_bytes(20, "big").hex().upper())
+    return Baseline("s.t", relation, text, 3, None, AT, 0.1, number=number, after=ChangeNumber(position))
 
 
 def routes(
@@ -62,8 +64,9 @@ def targets(
     mine: Routes, seen: list[log.Layout], baseline: Baseline | None = None
 ) -> list[tuple[list[str], list[str]]]:
     """The target's columns before and with the changes of each layout, as rows of the source become its."""
-    after = baseline.after if baseline else 1
-    found, halt = mine.follow("s.t", segments(seen, baseline, after, 99), seen, baseline, after)
+    numbers = ChangeRange(baseline.after if baseline else 1, 99)
+    batches = layout_batches("s.t", seen, baseline, numbers, "changes")
+    found, halt = mine.follow("s.t", batches, seen, baseline, numbers)
     assert halt is None
     return [(names(route.before), rows(one, route)) for one, route in found]
 
@@ -72,7 +75,7 @@ def names(relation: Relation) -> list[str]:
     return [c.name for c in relation.columns]
 
 
-def rows(one: Segment, route: Any) -> list[str]:
+def rows(one: ChangeBatch, route: Any) -> list[str]:
     made = projection_of(route.steps)
     assert made is not None
     batch = pa.RecordBatch.from_pydict({c.name: [f"of {c.name}"] for c in one.relation.columns})

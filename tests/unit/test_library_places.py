@@ -9,7 +9,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import PositionError
-from tailrace.query.positions import Position, PositionRange
+from tailrace.query.positions import PositionLike, PositionRange
 
 from .task_home import ITEM, TaskHome, at, item, partly_applied, position, rows, seq
 
@@ -75,7 +75,7 @@ def test_a_place_before_a_change_that_the_baseline_has_is_refused_whatever_the_h
 @pytest.mark.parametrize(
     "end", [dt.datetime.max, "9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59-01:00"], ids=str
 )
-def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: Position) -> None:
+def test_the_end_of_time_is_behind_all_changes(home: TaskHome, end: PositionLike) -> None:
     table = tailrace.open(home.file).table(ITEM)
     assert rows(table.as_of(end)) == rows(table.current())
     assert table.changes(None, end).rows() == table.changes().rows()

@@ -167,8 +167,8 @@ def test_a_store_task_writes_change_rows_tracking_and_the_last_commit(tmp_path: 
     truncate = b"T\0\0\0\1\0\0\0\0\7"
     w.add(chunk(100, b"B", insert(7, [1, "1"]), update(7, [2, "1"], key=[1, None]), truncate, b"C"))
     w.commit()
-    (changes, commit, met, tracked) = store(tmp_path)
-    assert met == ("met", {"runs": [(1, 5)]})
+    (changes, commit, numbers, tracked) = store(tmp_path)
+    assert numbers == ("numbers", {"runs": [(1, 5)]})
     assert changes == (
         "changes", {"I": 1, "U": 1, "D": 0, "T": 1, "key_changes": 1, "absent": 0, "rows": 4},
     )  # fmt: skip
@@ -198,7 +198,7 @@ def test_records_of_a_batch_that_is_recorded_are_not_counted_twice(tmp_path: Pat
     assert found[0] == (
         "changes", {"I": 1, "U": 0, "D": 0, "T": 0, "key_changes": 0, "absent": 0, "rows": 1},
     )  # fmt: skip
-    assert [kind for kind, _ in found] == ["changes", "commit", "met", "tracking"]
+    assert [kind for kind, _ in found] == ["changes", "commit", "numbers", "tracking"]
     assert sorted(map(str, lake.read(str(tmp_path / "item__ct"))["id"].to_pylist())) == ["1", "2", "None"]
 
 
@@ -211,7 +211,7 @@ def test_bad_value_is_set_aside_and_the_first_written_one_is_reported(tmp_path: 
     )
     w.commit()
     found = store(tmp_path)
-    assert [kind for kind, _ in found] == ["changes", "commit", "met", "quarantine", "tracking"]
+    assert [kind for kind, _ in found] == ["changes", "commit", "numbers", "quarantine", "tracking"]
     (one,) = found[3][1]["bad"]  # type: ignore[index]
     assert (one.change_seq[-2:], one.table, one.column, one.value) == ("03", "shop.item", "n", "NaN")
     assert one.reason == "'NaN' does not fit shop.item.n (lake type decimal(5,1))"

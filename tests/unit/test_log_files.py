@@ -80,8 +80,8 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
     files, read = LogFiles(path, -1).batch(-1, 1 << 30), running.records
     monkeypatch.setattr(running, "SPLIT_BYTES", sum(f.size for f in files) - 1)
     monkeypatch.setattr(running, "slots", lambda _: 3)
-    monkeypatch.setattr(running, "SHARES", 1)
-    monkeypatch.setattr(running, "SHARE_BYTES", 1)
+    monkeypatch.setattr(running, "PARTITIONS_PER_SLOT", 1)
+    monkeypatch.setattr(running, "PARTITION_BYTES", 1)
     monkeypatch.setattr("tailrace.execution.driver.cores", lambda: 3)
     monkeypatch.setattr(
         running, "records", lambda *of: (met.add(threading.current_thread().name), read(*of))[1]
@@ -96,7 +96,7 @@ def test_a_large_batch_is_shared_by_threads_of_this_process(
 @given(st.lists(st.integers(0, 1 << 22), min_size=1, max_size=30), st.integers(1, 8))
 def test_shares_hold_every_file_once_and_in_order(sizes: list[int], many: int) -> None:
     files = [LogFile(str(k), size) for k, size in enumerate(sizes)]
-    shares = running.shares("log", files, many)
+    shares = running.partitions("log", files, many)
     assert [piece.path for one in shares for piece in one] == [f.path for f in files]
     assert 1 <= len(shares) <= many and all(shares)
     most = max(sum(p.size for p in one) for one in shares)
@@ -109,7 +109,7 @@ def test_a_large_file_is_shared_by_row_groups(tmp_path: Path, monkeypatch: pytes
         home(tmp_path, 1)
     (file,) = LogFiles(path, -1).batch(-1, 1)
     monkeypatch.setattr(running, "SPLIT_BYTES", 0)
-    shares = running.shares(path, [file], 2)
+    shares = running.partitions(path, [file], 2)
     assert [[p.groups for p in one] for one in shares] == [[(0,)], [(1,)]]
     found = [b for one in shares for b in running.records(path, one)]
     assert pa.Table.from_batches(found)["CHANGE_SEQ"].to_pylist() == lake.read(path)["CHANGE_SEQ"].to_pylist()

@@ -87,7 +87,7 @@ def test_what_is_missing_stops_the_store_with_its_numbers(tmp_path: Path) -> Non
     at = home(tmp_path, 4)
     mine = store(at)
     mine.batch(records(at, 1, 2, 3))
-    with pytest.raises(PositionError, match="LOG lacks records that were not stored yet: 4 to 6\n"):
+    with pytest.raises(PositionError, match="LOG has lost records that were not stored yet: 4 to 6\n"):
         mine.batch(records(at, 7, 8, 9))
     with pytest.raises(PositionError, match=r": 7 to 9\n  where: .*log\n"):
         mine.batch(records(at, 4, 5, 6, 10, 11, 12))

@@ -101,7 +101,7 @@ def test_a_child_s_lines_are_kept_and_passed_on(tmp_path: Path) -> None:
     ) as child:
         assert child.stdout is not None
         log.take(child.stdout, also=passed.append)
-        words = log.last_words(5)
+        words = log.last_lines(5)
     assert passed == ['{"message": "a"}\n', "b\n"]
     assert words == '{"message": "a"}\nb'
     assert [logs.text(one) for one in words.splitlines()] == ["a", "b"]

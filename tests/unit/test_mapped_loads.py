@@ -36,7 +36,7 @@ class Task:
 
     def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch, group: GroupSettings | None) -> None:
         self.orders, self.errors, self.mapped = (str(at / n) for n in ("orders", "errors", "mapped"))
-        self.gate = Scheduler(self.orders, self.errors, {"g": group} if group else {})
+        self.scheduler = Scheduler(self.orders, self.errors, {"g": group} if group else {})
         self.away, self.tries, self.digest = True, 0, "d"
         routes: Any = SimpleNamespace(
             map=lambda _: SimpleNamespace(digest=self.digest), value_error=lambda *_, **__: None
@@ -60,15 +60,15 @@ class Task:
         return 5
 
     def look(self) -> None:
-        self.gate.begin()
-        self.gate.refresh(TAKEN)
-        self.loads.retry(TAKEN, self.gate) if self.tries else self.loads.refresh(TAKEN, self.gate)
+        self.scheduler.begin()
+        self.scheduler.refresh(TAKEN)
+        self.loads.retry(TAKEN, self.scheduler) if self.tries else self.loads.refresh(TAKEN, self.scheduler)
 
     def look_anew(self) -> None:
         """A look after a start, or at new baselines."""
-        self.gate.begin()
-        self.gate.refresh(TAKEN)
-        self.loads.refresh(TAKEN, self.gate)
+        self.scheduler.begin()
+        self.scheduler.refresh(TAKEN)
+        self.loads.refresh(TAKEN, self.scheduler)
 
 
 def test_without_a_group_it_is_tried_again_and_then_suspended(
@@ -77,7 +77,7 @@ def test_without_a_group_it_is_tried_again_and_then_suspended(
     task = Task(tmp_path, monkeypatch, None)
     for failing in (True, True, False):
         task.look()
-        assert task.gate.failing is failing
+        assert task.scheduler.failing is failing
     (order,) = commands.read(task.orders)
     assert order.action == commands.SUSPEND and order.why.startswith("connection refused")
 
@@ -89,10 +89,10 @@ def test_in_a_group_it_is_tried_again_and_its_row_of_errors_ends_with_it(
     task.look()
     task.look()
     assert lifecycle.failures(task.errors)["s.a"].errors == 2
-    assert not task.loads.ready("s.a") and task.gate.failing and commands.read(task.orders) == []
+    assert not task.loads.ready("s.a") and task.scheduler.failing and commands.read(task.orders) == []
     task.away = False
     task.look()
-    assert task.loads.ready("s.a") and not task.gate.failing
+    assert task.loads.ready("s.a") and not task.scheduler.failing
     assert lifecycle.failures(task.errors) == {} and loaded(task.mapped) == {"s.a": (1, "d", 5)}
 
 
@@ -127,7 +127,7 @@ def test_a_removed_table_is_left_alone_whatever_becomes_of_its_mapping(
     commands.give(task.orders, commands.ADD, ["s.a"], why="", who="me")
     task.look_anew()
     actions = [one.action for one in commands.read(task.orders)]
-    assert actions == ["remove", "add"] and not task.gate.open("s.a")
+    assert actions == ["remove", "add"] and not task.scheduler.is_due("s.a")
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -144,22 +144,22 @@ def test_a_removed_table_whose_rows_wait_in_staging_is_not_loaded(
 
 
 def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) -> None:
-    """The gate has seen the order to move it, and not yet that it was carried out."""
+    """The scheduler has seen the order to move it, and not yet that it was carried out."""
     path = str(tmp_path / "orders")
     for what in (commands.RENAME, commands.RENAMED):
         commands.give(path, what, ["s.t"], why="x", who="ddl", target="s.u")
     routes: Any = SimpleNamespace(map=lambda name: TableMap(name, name))
-    gate: Any = SimpleNamespace(moving=lambda _: True, open=lambda _: True, superseded=lambda _: False)
+    scheduler: Any = SimpleNamespace(moving=lambda _: True, is_due=lambda _: True, superseded=lambda _: False)
     nobody: Any = None
     loader = MappedSnapshotLoader(
         nobody, routes, nobody, staging=nobody, record=f"{tmp_path}/none", commands_path=path
     )
     one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)
-    loader.refresh({"s.t": one}, gate)
+    loader.refresh({"s.t": one}, scheduler)
     assert lifecycle.of_task(path, {"s.t": one})["s.t"].held == ""
     assert not loader.ready("s.t")
-    gate.moving = lambda _: False
-    loader.retry({"s.t": one}, gate)
+    scheduler.moving = lambda _: False
+    loader.retry({"s.t": one}, scheduler)
     assert loader.ready("s.t")
 
 
@@ -168,7 +168,11 @@ class Landed:
 
     def __init__(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.staging, self.orders, self.mapped = Staging(f"{at}/staging"), f"{at}/orders", f"{at}/mapped"
-        self.gate, self.digest, self.got = Scheduler(self.orders, f"{at}/errors", {}), "d", list[list[int]]()
+        self.scheduler, self.digest, self.got = (
+            Scheduler(self.orders, f"{at}/errors", {}),
+            "d",
+            list[list[int]](),
+        )
         self.meanwhile: Callable[[], object] = lambda: None
         self.taken: dict[str, Baseline] = {}
         monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)
@@ -200,9 +204,9 @@ class Landed:
 
     def look(self) -> bool:
         """Whether the table may be applied to then."""
-        self.gate.begin()
-        self.gate.refresh(self.taken)
-        self.loads.refresh(self.taken, self.gate)
+        self.scheduler.begin()
+        self.scheduler.refresh(self.taken)
+        self.loads.refresh(self.taken, self.scheduler)
         return self.loads.ready("s.a")
 
     @property

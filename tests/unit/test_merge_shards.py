@@ -18,10 +18,10 @@ from tailrace.lake import delta as lake
 from tailrace.lake import parts
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import files as target_files
 from tailrace.targets.delta import sharded_merge as shards
-from tailrace.targets.delta import write_task
+from tailrace.targets.delta import target_files, write_task
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.scratch import FOLDER
@@ -62,8 +62,9 @@ class Place:
         lake.append(self.changes, pa.table(list(map(list, zip(*rows, strict=True))), schema=CHANGES))
         return self
 
-    def merge(self, after: int, upto: int, **more: Any) -> MergeResult | Exception | None:
-        one = ChangeBatch("s.t", self.changes, self.path, RELATION, after, upto, counts=WHOLE)
+    def merge(self, start: int | None, end: int, **more: Any) -> MergeResult | Exception | None:
+        numbers = ChangeRange(start, end)
+        one = ChangeBatch("s.t", RELATION, numbers, self.changes, counts=WHOLE, target=self.path)
         (done,) = self.target.merge([replace(one, **more)])
         return done
 
@@ -74,7 +75,7 @@ class Place:
 def counted(done: MergeResult | Exception | None) -> tuple[object, ...]:
     assert isinstance(done, MergeResult), done
     outcome = done.outcome
-    return outcome.inserted, outcome.updated, outcome.deleted, outcome.plan, done.upto
+    return outcome.inserted, outcome.updated, outcome.deleted, outcome.plan, done.end
 
 
 def test_the_changes_of_a_range_are_merged(tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_the_changes_of_a_range_are_merged(tmp_path: Path) -> None:
 
 def test_changes_before_the_window_of_a_baseline_stay_out(tmp_path: Path) -> None:
     place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "old"), (2, "I", 2, "b"))
-    assert counted(place.merge(-1, 2, position=f"{2:040X}")) == (1, 0, 0, "rewrite", 2)
+    assert counted(place.merge(None, 2, position=f"{2:040X}")) == (1, 0, 0, "rewrite", 2)
     assert place.rows() == {1: "a", 2: "b"}
 
 

@@ -106,7 +106,7 @@ def test_a_table_of_others_is_a_warning_and_one_that_is_gone_none(tmp_path: Any)
 def test_what_is_excluded_is_said_to_be(tmp_path: Any) -> None:
     said = found(tmp_path, source={"tables": ["hr.*", "hr.pay", "shop.*"], "exclude": ["hr.*"]})
     assert said == [
-        ("warning", "source.tables", what, "remove it from there, or from the other place")
+        ("warning", "source.tables", what, "remove it from there, or from the other setting")
         for what in (
             "`source.exclude` leaves out all tables that match hr.*", "`source.exclude` leaves out hr.pay",
         )

@@ -57,7 +57,7 @@ def test_what_comes_to_a_folder(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert names(tmp_path) == ["_tailrace_writing", "t", "t/1.csv", "t/2.csv", "t/3.csv"]
     for start in ("more", "new"):
-        with pytest.raises(ConfigError, match="is not whole"), filled(str(tmp_path), start):
+        with pytest.raises(ConfigError, match="is incomplete"), filled(str(tmp_path), start):
             raise AssertionError
 
 
@@ -66,9 +66,9 @@ def test_two_commands_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with filled(str(out)):
         (out / "1.csv").touch()
-        with pytest.raises(ConfigError, match="another command writes it"), filled(str(out)):
+        with pytest.raises(ConfigError, match="another command is writing it"), filled(str(out)):
             raise AssertionError
-        with pytest.raises(ConfigError, match="another command writes it"):
+        with pytest.raises(ConfigError, match="another command is writing it"):
             refuse_used(str(out))
     assert names(out) == ["1.csv"]
 
@@ -86,7 +86,10 @@ def test_between_the_look_and_the_claim(tmp_path: Path, monkeypatch: pytest.Monk
         with monkeypatch.context() as patch:
             patch.setattr(new_folder, "refuse_used", lambda *_: None)
             for start in get_args(new_folder.Start):
-                with pytest.raises(ConfigError, match="another command writes it"), filled(str(out), start):
+                with (
+                    pytest.raises(ConfigError, match="another command is writing it"),
+                    filled(str(out), start),
+                ):
                     raise AssertionError
         (out / "1.csv").touch()
     assert names(out) == ["1.csv"]
@@ -101,7 +104,7 @@ def test_tables_that_are_begun_anew(tmp_path: Path) -> None:
         (tmp_path / "2.csv").write_text("part")
         raise ZeroDivisionError
     for start in get_args(new_folder.Start):
-        with pytest.raises(ConfigError, match="is not whole"), filled(str(tmp_path), start):
+        with pytest.raises(ConfigError, match="is incomplete"), filled(str(tmp_path), start):
             raise AssertionError
     (tmp_path / "_tailrace_writing").unlink()
     with filled(str(tmp_path), "over"):
@@ -127,9 +130,9 @@ def test_half_a_folder_is_not_read(tmp_path: Path) -> None:
                 if start == "more":  # what is added is no part of a table before it is whole
                     read(path)
                     continue
-                with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
+                with pytest.raises(ConfigError, match=f"{out} is incomplete: a command is writing it"):
                     read(path)
-                with pytest.raises(ConfigError, match=f"{out} is not whole: a command writes it"):
+                with pytest.raises(ConfigError, match=f"{out} is incomplete: a command is writing it"):
                     recognise(str(path))
     read(out)
 

@@ -15,7 +15,7 @@ from tailrace.apply.mapped_snapshots import StagedRows
 from tailrace.execution import BackgroundSession
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
-from tailrace.operate import rows
+from tailrace.operate import keylog_rows
 from tailrace.targets.delta.reshape import parts
 from tailrace.targets.projection import Projection
 
@@ -86,5 +86,5 @@ def test_rows_that_wait_for_a_mapped_target_are_read(target: str) -> None:
 
 def test_a_key_log_is_shown(folder: Path) -> None:
     keylog = write(folder, [row(1), row(2)], [row(3)])
-    assert [r["keylog_sort"] for r in rows.newest(keylog, 2)] == [2, 3]
-    assert [r["keylog_sort"] for some in rows.later(keylog, 1) for r in some] == [2, 3]
+    assert [r["keylog_sort"] for r in keylog_rows.newest(keylog, 2)] == [2, 3]
+    assert [r["keylog_sort"] for some in keylog_rows.later(keylog, 1) for r in some] == [2, 3]

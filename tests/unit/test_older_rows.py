@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.errors import ApplyError
 from tailrace.model.change import Column
-from tailrace.targets.backfill import value_of
+from tailrace.targets.layout_changes import missing_value
 
 pytestmark = pytest.mark.unit
 
@@ -15,6 +15,6 @@ def test_it_is_an_error_that_names_the_column_and_the_way_out() -> None:
     with pytest.raises(
         ApplyError, match=r"the value '1e9' that older rows have cannot be held by int"
     ) as raised:
-        value_of(Column("n", 4, "numeric", "numeric", "int"), "1e9")
+        missing_value(Column("n", 4, "numeric", "numeric", "int"), "1e9")
     assert raised.value.where == "n"
     assert "tailrace resync" in (raised.value.hint or "")

@@ -78,7 +78,7 @@ def found(folder: Path, tracked: Rows, imaged: Rows, share: Share) -> list[tuple
             assert (r[f"{side}:{THERE}"] is None) == (r[f"{side}:{seq}"] is None)
             if r[f"{side}:{THERE}"]:
                 lies = (
-                    tables[r[f"{side}:{row_groups.PLACE}"]]
+                    tables[r[f"{side}:{row_groups.FILE_INDEX}"]]
                     .slice(r[f"{side}:{row_groups.NUMBER}"] - 1, 1)
                     .to_pylist()[0]
                 )

@@ -28,5 +28,5 @@ def test_footers_tell_that_thereis_one_tenant(tmp_path: Path) -> None:
 
 def test_what_is_no_tenant() -> None:
     assert OpenEdgeOptions(tenant="-1").chosen == -1
-    with pytest.raises(ConfigError, match="'ann' is no number of a tenant, nor all"):
+    with pytest.raises(ConfigError, match="'ann' is neither the number of a tenant nor all"):
         options(get("openedge"), {"tenant": "ann"})

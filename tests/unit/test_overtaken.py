@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
-from tailrace.targets.audit import LOST
-from tailrace.targets.delta.local import append
-from tailrace.targets.delta.merge_task import MergeTask
+from tailrace.targets.audit import RESULT_LOST
+from tailrace.targets.delta.commit import append
+from tailrace.targets.delta.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends
@@ -34,7 +34,7 @@ def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, ru
     """One has chosen all three, sleeps, and another applies the first two."""
     place = Place(tmp_path, "strict", {})
     place.rules, table = rules, DeltaTable(place.path)
-    late, early = (MergeTask(place.batch(CHANGES[:many]), table, -1, None) for many in (3, 2))
+    late, early = (TaskLocalMerge(place.batch(CHANGES[:many]), table, -1, None) for many in (3, 2))
     early.run()
     with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at 0"):
         late.run()
@@ -48,7 +48,7 @@ def test_an_attempt_after_the_commit_does_not_know_what_it_found(tmp_path: Path)
     place.rules = Rules.of("archive", {})
     one = place.batch(CHANGES)
     assert isinstance(place.merge(one), MergeResult)
-    assert place.merge(one) == LOST
+    assert place.merge(one) == RESULT_LOST
     assert lake.version(place.path) == 1
 
 

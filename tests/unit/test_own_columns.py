@@ -27,7 +27,7 @@ def test_a_vendors_column_with_an_own_name_is_refused(columns: list[str]) -> Non
         FormatError, match=r"shop\.item__ct has a column (?i:tailrace__(x|row)): names"
     ) as wrong:
         refuse_own({"other": table("id", ROW), "shop.item__ct": table(*columns)}, "/in")
-    assert (wrong.value.where, wrong.value.hint) == ("/in", "give it another name where the files are made")
+    assert (wrong.value.where, wrong.value.hint) == ("/in", "rename it where the files are created")
 
 
 def test_short_names_are_shown_if_the_vendor_has_none_of_them() -> None:

@@ -22,13 +22,13 @@ from tailrace.capture.part_readers import PartReaders
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.capture.stream import Streams
 from tailrace.capture.target_rename import TargetRenames
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.types import schema_of
 from tailrace.operate import control_tables
 from tailrace.operate.consumers import Consumers
-from tailrace.operate.dropping import drop
+from tailrace.operate.drop import drop
 from tailrace.sources.base import BadValue, BaselineBatch, BaselinePart, Snapshot
 from tailrace.state import commands, ddl, ledger, lifecycle, rolling, streams
 from tailrace.state.baselines import read_baselines, write_baseline

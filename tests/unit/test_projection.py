@@ -11,22 +11,21 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tailrace.model.positions import ChangeRange
-from tailrace.targets.change_batch import ChangeBatch
 
 from tailrace.apply import ddl
 from tailrace.apply.mapped_snapshots import StagedRows
 from tailrace.apply.mapping.prepare import Prepared, prepare, projection_of
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.merger import Merger
-from tailrace.apply.reading import ApplyPaths
 from tailrace.apply.route import Route
 from tailrace.model import mask
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.sequence import make
 from tailrace.model.types import schema_of
+from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.projection import Projection
 from tailrace.validate.target_shape import TargetShape
 
@@ -85,22 +84,21 @@ class Place:
             None,  # type: ignore[arg-type]
             str(folder / "lake"),
             app_id="t",
-            places=lambda _: TargetPlace(step.map.target),
+            locations=lambda _: TargetLocation(step.map.target),
         )
         self.target.alter("s.t", self.relation, self.relation)
 
-    def apply(self, rows: list[dict[str, Any]], counts: Mapping[str, int], after: int) -> None:
+    def apply(self, rows: list[dict[str, Any]], counts: Mapping[str, int], start: int) -> None:
         kinds = pa.schema([(n, pa.string()) for n in NAMES])
         for name, kind in (("header__column_mask", pa.binary()), ("id", pa.int32())):
             kinds = kinds.set(kinds.get_field_index(name), pa.field(name, kind))
         kinds = kinds.set(4, pa.field("header__timestamp", pa.timestamp("us", "UTC")))
-        path, upto = str(self.folder / "changes"), max(int(r["header__change_seq"][16:]) for r in rows)
+        path, end = str(self.folder / "changes"), max(int(r["header__change_seq"][16:]) for r in rows)
         write_deltalake(path, pa.Table.from_pylist(rows, kinds), mode="append")
-        paths: Any = ApplyPaths("", "", "", "", lambda _: path)
-        batches = Merger(no_spark, self.target, paths, None, no_spark)  # type: ignore[arg-type]
-        one = Segment(after, upto, "", SOURCE, SOURCE)
-        (done,) = batches.each("s.t", one, Route(self.relation, self.relation, (self.step,)), counts, None)
-        assert done[1].upto == upto
+        merger = Merger(no_spark, self.target, None, no_spark)  # type: ignore[arg-type]
+        batch = ChangeBatch("s.t", SOURCE, numbers := ChangeRange(start, end), path, counts=counts)
+        ((merged, done),) = merger.each(batch, Route(self.relation, self.relation, (self.step,)), None)
+        assert (merged, done.end) == (numbers, end)
 
     def rows(self) -> list[tuple[Any, ...]]:
         found = DeltaTable(self.target.path("s.t")).to_pyarrow_table().to_pylist()

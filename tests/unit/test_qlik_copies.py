@@ -25,7 +25,7 @@ def notes(root: Path) -> dict[str, list[str]]:
     """What is said of the tables that have something odd."""
     listed = files.listing(str(root), PLAIN)
     found = files.tables(listed, PLAIN).items()
-    return {name: said for name, its in found if (said := file_reader.said_of(listed, its))}
+    return {name: said for name, its in found if (said := file_reader.file_notes(listed, its))}
 
 
 def test_a_copy_of_a_full_loads_file_is_left_out(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_rows_of_no_part_are_an_error(tmp_path: Path) -> None:
 def test_reference_files_are_numbered(tmp_path: Path) -> None:
     options = QlikOptions(reference="R", start="keep")
     for n in (1, 2, 3):
-        file_writer._referring(LOCAL, str(tmp_path), [f"dbo.item,dbo.item/LOAD0000000{n}.csv"], options)
+        file_writer._write_reference(LOCAL, str(tmp_path), [f"dbo.item,dbo.item/LOAD0000000{n}.csv"], options)
     assert {f.name: f.read_text().rpartition("/")[2] for f in tmp_path.iterdir()} == {
         f"R0000000{n}.csv": f"LOAD0000000{n}.csv\n" for n in (1, 2, 3)
     }
@@ -69,4 +69,4 @@ def test_a_reference_that_is_written_is_not_read(tmp_path: Path, start: Any) -> 
     put(tmp_path, "LOAD00000001.csv", "id\n1\n")
     options = QlikOptions(reference="S3Target", ddl="ignore", start=start)
     with pytest.raises(ConfigError, match="its newest file has no DFM"):  # it was found
-        file_writer._as_it_was(None, str(tmp_path), LOCAL, options)  # type: ignore[arg-type]
+        file_writer._in_existing_layout(None, str(tmp_path), LOCAL, options)  # type: ignore[arg-type]

@@ -11,13 +11,13 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, PositionError
-from tailrace.query.positions import Position
+from tailrace.query.positions import PositionLike
 
 from .task_home import ITEM, Row, TaskHome, at, position, seq
 
 pytestmark = pytest.mark.unit
 
-KINDS: dict[str, Callable[[int], Position]] = {
+KINDS: dict[str, Callable[[int], PositionLike]] = {
     "number": int,
     "change_seq": seq,
     "position": position,

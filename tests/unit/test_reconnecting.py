@@ -25,6 +25,6 @@ def test_whether_the_target_was_reached_is_asked_when_it_is_away(monkeypatch: py
     with pytest.raises(TargetLostError):
         there(away)
     landed.append("public.t")
-    assert [there(away), there(away), there.said["attempts"], there(lambda: None), there.said] == [
+    assert [there(away), there(away), there.reported_state["attempts"], there(lambda: None), there.reported_state] == [
         False, False, 2, True, {},
     ]  # fmt: skip

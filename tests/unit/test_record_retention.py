@@ -1,4 +1,4 @@
-"""Exceptions, quarantine and the DDL history are kept as long as `retention` says."""
+"""ApplyExceptions, quarantine and the DDL history are kept as long as `retention` says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture import ddl_history
 from tailrace.config.task import Task, load
 from tailrace.formats.qlik.control import TABLES
-from tailrace.keylog.exceptions import EXCEPTIONS
+from tailrace.keylog.control_tables import EXCEPTIONS
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.change import Column, Relation

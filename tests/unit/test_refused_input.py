@@ -66,7 +66,7 @@ def test_commands_do_not_start_spark_for_it(tmp_path: Path, words: list[str]) ->
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--target", "postgresql://me@db/shop"], "a database has no place for exceptions"),
+        (["--target", "postgresql://me@db/shop"], "a database cannot hold exceptions"),
         (["--target", "s3://bucket/lake"], "there is no target of that scheme"),
         (["--target", "lake", "--on-bad", "skip"], "unknown treatment of bad rows: 'skip'"),
     ],

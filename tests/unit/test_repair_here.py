@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tailrace.config.task import Task, load
 from tailrace.errors import ApplyError, TargetLostError
 from tailrace.execution import BackgroundSession
-from tailrace.keylog.exceptions import Exceptions
+from tailrace.keylog.control_tables import ApplyExceptions
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
@@ -184,7 +184,7 @@ def test_the_exceptions_of_the_sources_changes_stay(tmp_path: Path, more: str) -
     task = task_of(
         tmp_path, "apply: {mode: strict, on: {delete_missing: log then suspend after 100}}\n" + more
     )
-    kept = Exceptions(f"{task.home}/control", task.name)
+    kept = ApplyExceptions(f"{task.home}/control", task.name)
     values = [
         [2026030112000000] * 2,
         [7, 8],
@@ -195,11 +195,11 @@ def test_the_exceptions_of_the_sources_changes_stay(tmp_path: Path, more: str) -
     ]
     schema = kept.rows_schema
     found = pa.table([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
-    kept.keep_rows(found, "s.t", 9, after=-1, counts={"delete_missing": (0, 2)})
+    kept.add_rows(found, "s.t", 9, start=-1, counts={"delete_missing": (0, 2)})
     done = repaired(task, {i: f"v{i}" for i in range(1, 11)})
     assert done.refused is None and done.changes == 2
-    assert len(lake.read(kept.path)) == 2 and kept.reached("s.t") == 9
-    assert kept.counted("s.t", 9, ["delete_missing"]) == {"delete_missing": 2}
+    assert len(lake.read(kept.path)) == 2 and kept.progress("s.t") == 9
+    assert kept.counts("s.t", 9, ["delete_missing"]) == {"delete_missing": 2}
 
 
 def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tailrace.config.task import Task
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.model.steps import Steps
-from tailrace.runtime.repair_requests import LOST_S, Options, Outcome, RepairRequests, ask
+from tailrace.runtime.repair_requests import LOST_S, Options, Outcome, RepairRequests, request_repair
 from tailrace.state import live
 from tailrace.validate.compare import TableResult
 from tailrace.validate.repair import RepairResult
@@ -41,7 +41,7 @@ def pipeline(task: Task, work: Work, over: threading.Event) -> Iterator[RepairRe
     def loop() -> None:
         with live.lock(task.run_path, "pipeline"):
             while not ended.wait(0.05) and not over.is_set():
-                requests.look()
+                requests.start_next()
             requests.join()
 
     with ThreadPoolExecutor(1) as pool:
@@ -70,7 +70,7 @@ def test_the_command_gets_the_repair_and_its_steps(tmp_path: Path) -> None:
         return DONE
 
     with pipeline(task, work, threading.Event()):
-        found = ask(task, WANTED, Steps(lambda *said: seen.append(said)))
+        found = request_repair(task, WANTED, Steps(lambda *said: seen.append(said)))
     assert (asked, found, files(task)) == ([WANTED], DONE, [])
     assert ("repairing s.t", 0, 2) in seen
 
@@ -82,7 +82,7 @@ def test_an_error_of_the_repair_is_that_of_the_command(tmp_path: Path) -> None:
         raise ConfigError("no baseline of s.t yet", where="shop", hint="wait")
 
     with pipeline(task, work, threading.Event()), pytest.raises(ConfigError) as raised:
-        ask(task, WANTED, Steps())
+        request_repair(task, WANTED, Steps())
     assert raised.value.args == ("no baseline of s.t yet", "shop", "wait")
 
 
@@ -95,7 +95,7 @@ def test_a_task_that_ends_tells_the_command_what_to_do(tmp_path: Path) -> None:
         return DONE
 
     with pipeline(task, work, over), pytest.raises(TailraceError, match="has ended during") as raised:
-        ask(task, WANTED, Steps())
+        request_repair(task, WANTED, Steps())
     assert "run the command again" in str(raised.value)
 
 
@@ -112,5 +112,5 @@ def test_the_repair_of_a_command_that_is_gone_ends(tmp_path: Path) -> None:
         return DONE
 
     with pipeline(task, work, threading.Event()), pytest.raises(TailraceError, match="was silent for 10 s"):
-        ask(task, WANTED, Steps())
+        request_repair(task, WANTED, Steps())
     assert (ended.is_set(), files(task)) == (True, [])

@@ -21,9 +21,9 @@ from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model.sequence import number_of
-from tailrace.operate import consumers, purging
+from tailrace.operate import consumers, retention
 from tailrace.operate.consumers import consumers_of, failing_in
-from tailrace.operate.purging import PurgeOrder, number_at, purge_task
+from tailrace.operate.retention import PurgeOrder, number_at, purge_task
 from tailrace.operate.status import status
 from tailrace.state import ddl
 from tailrace.state.declarations import APPLIED
@@ -321,7 +321,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
 ) -> None:
     home = Home(tmp_path)
     with monkeypatch.context() as broken:
-        trim, done = purging.trim, []
+        trim, done = retention.trim, []
 
         def dies(path: str, *rest: object, **more: object) -> object:
             if done:
@@ -329,7 +329,7 @@ def test_a_purge_that_dies_between_two_tables_is_ended_by_the_next(
             done.append(path)
             return trim(path, *rest, **more)  # type: ignore[arg-type]
 
-        broken.setattr(purging, "trim", dies)
+        broken.setattr(retention, "trim", dies)
         with pytest.raises(OSError, match="gone"):
             purge_task(home.task)
     assert (home.ids()[0], home.ids(NOTE)[0]) == (29, 1)

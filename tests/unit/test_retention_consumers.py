@@ -15,10 +15,9 @@ from tailrace.cli.main import app
 from tailrace.cli.screen import reasons
 from tailrace.errors import ConfigError
 from tailrace.lake import delta as lake
-from tailrace.operate import consumers, purging
-from tailrace.operate.consumers import consumers_of
-from tailrace.operate.laggards import log_removed
-from tailrace.operate.purging import purge_task
+from tailrace.operate import consumers, retention
+from tailrace.operate.consumers import consumers_of, log_removed
+from tailrace.operate.retention import purge_task
 from tailrace.operate.status import status
 from tailrace.state.declarations import APPLIED
 from tailrace.store.kept import kept
@@ -117,10 +116,10 @@ def test_a_consumer_that_registers_while_log_is_purged_is_told(
     applied_all(home)
     seen: list[int] = []
 
-    def looks(line: purging.Line, *, dry_run: bool) -> purging.Line:
+    def looks(line: retention.Line, *, dry_run: bool) -> retention.Line:
         seen.append(log_removed(home.task))
         return line
 
-    monkeypatch.setattr(purging.Line, "done", looks)
+    monkeypatch.setattr(retention.Line, "done", looks)
     purge_task(home.task, now=NOW.timestamp() + 7200)
     assert seen == [2] and kept(home.task.log_path) is None

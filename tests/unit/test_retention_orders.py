@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.operate import purging
+from tailrace.operate import retention
 from tailrace.operate.consumers import Consumers, consumers_of
-from tailrace.operate.purging import purge_task
+from tailrace.operate.retention import purge_task
 from tailrace.store.kept import kept
 
 from ..examples import examples
@@ -107,7 +107,7 @@ class Story:
 
     def purge(self, between: Callable[[], None] | None = None, *, dies: bool = False) -> None:
         """A purge; something else happens once it has looked, or it dies after its first table."""
-        promise, trim = Consumers.promise, purging.trim
+        promise, trim = Consumers.promise, retention.trim
         todo, done = [between] if between else [], []
 
         def late(
@@ -125,7 +125,7 @@ class Story:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Consumers, "promise", late)
-            patched.setattr(purging, "trim", once)
+            patched.setattr(retention, "trim", once)
             try:
                 purge_task(self.home.task, now=LATER)
             except OSError:

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import BaselineNeededError
 from tailrace.model.change import Column, Relation
-from tailrace.targets.retype import refuse_new_key, refuse_retype
+from tailrace.targets.layout_changes import refuse_new_key, refuse_retype
 
 pytestmark = pytest.mark.unit
 
@@ -172,7 +172,7 @@ def test_what_becomes_what(old: Column, new: Column, as_text: bool, goes: bool) 
 def test_it_says_which_types_differ(old: Column, new: Column, said: str, hint: str) -> None:
     with pytest.raises(BaselineNeededError) as error:
         refuse_retype("s.t", old, new, as_text=True)
-    kept = "its earlier values cannot be turned into that without the source"
+    kept = "its earlier values cannot be converted without the source"
     assert error.value.what == f"{said}; {kept}"
     assert error.value.hint == f"{hint}`tailrace resync` takes a new baseline of the table"
 

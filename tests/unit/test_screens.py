@@ -20,8 +20,8 @@ from tailrace.cli import output as cli_out
 from tailrace.cli.screen_fit import Col, Fit
 from tailrace.config.task import Task
 from tailrace.demo import show
-from tailrace.demo.played import Played, TableLine
 from tailrace.demo.questions import Answer
+from tailrace.demo.result import DemoResult, TableLine
 from tailrace.demo.story import StoryEvent
 from tailrace.operate.status import Status
 from tailrace.validate.compare import TableResult
@@ -122,7 +122,7 @@ def test_the_demo_fits_and_says_what_a_change_number_is() -> None:
     event = StoryEvent(
         5080, "U", "UPDATE", dt.datetime(2026, 3, 1), 7, "0" * 40, ["a"], {"a": "x" * 90}, {"a": 1}
     )
-    played = Played("demo", "demo/demo.yaml", "t", "c", tables=lines, position="0" * 40, life=[event])
+    played = DemoResult("demo", "demo/demo.yaml", "t", "c", tables=lines, position="0" * 40, life=[event])
     assert "1,000,000" in shown(show._tables(played))
     said = shown(show._life(played.life))
     assert "(change 5080)" in said and "counts the records of the task's log" in " ".join(said.split())
@@ -133,7 +133,7 @@ def test_the_demos_commands_are_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(show, "console", lambda quiet: there)
     command = "tailrace query net demo/demo.yaml public.pgbench_accounts --start 2026-11-23T06:57:40Z"
     answer = Answer("What did the last seconds change?", command, [{"table": "a", "insert": 1}])
-    played = Played("demo", "demo/demo.yaml", "t", "c", position="0" * 40, answers=[answer])
+    played = DemoResult("demo", "demo/demo.yaml", "t", "c", position="0" * 40, answers=[answer])
     show.Show(quiet=False).result(played)
     assert isinstance(there.file, io.StringIO)
     assert f"$ {command}" in there.file.getvalue().splitlines()

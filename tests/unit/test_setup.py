@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tailrace.config.task import Task, load
-from tailrace.demo import demo, place
-from tailrace.demo.played import Played, TableLine
+from tailrace.demo import demo, demo_folder
+from tailrace.demo.result import DemoResult, TableLine
 from tailrace.errors import ConfigError
 from tailrace.runtime import setup
 from tailrace.sources import open_source, opener
@@ -203,16 +203,16 @@ def test_validation_catches_up_only_when_nothing_runs(
 def test_the_demo_replaces_only_what_a_demo_made(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "letter.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="was not made by a demo"):
-        place.make(tmp_path / "demo")
+    with pytest.raises(ConfigError, match="was not created by a demo"):
+        demo_folder.make(tmp_path / "demo")
     assert (tmp_path / "demo" / "letter.txt").read_text() == "mine"
-    server = place.make(tmp_path / "new" / "demo")
+    server = demo_folder.make(tmp_path / "new" / "demo")
     (tmp_path / "new" / "demo" / "old").touch()
-    assert place.server_of(tmp_path / "new" / "demo").port == server.port
-    place.make(tmp_path / "new" / "demo")
-    assert [p.name for p in (tmp_path / "new" / "demo").iterdir()] == [place.MARK]
-    with pytest.raises(ConfigError, match="there is no demo here"):
-        place.server_of(tmp_path)
+    assert demo_folder.server_of(tmp_path / "new" / "demo").port == server.port
+    demo_folder.make(tmp_path / "new" / "demo")
+    assert [p.name for p in (tmp_path / "new" / "demo").iterdir()] == [demo_folder.MARK]
+    with pytest.raises(ConfigError, match="the folder has no demo"):
+        demo_folder.server_of(tmp_path)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -220,7 +220,7 @@ def test_a_demo_with_one_table_apart_says_so_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     lines = [TableLine("s.a", 2, 2, True, 5, 1.5), TableLine("s.b", 2, 1, False, 7, 2.0, "1 rows")]
-    played = Played("demo", "demo/demo.yaml", "demo/target", "demo/ct", tables=lines, position="0" * 40)
+    played = DemoResult("demo", "demo/demo.yaml", "demo/target", "demo/ct", tables=lines, position="0" * 40)
     monkeypatch.setattr("tailrace.demo.play.play", lambda *args, **more: played)
     assert not demo(tmp_path, seconds=1, scale=1, as_json=as_json)
     said = capsys.readouterr().out

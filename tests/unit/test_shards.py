@@ -24,7 +24,7 @@ from tailrace.errors import ApplyError
 from tailrace.model import mask, sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
-from tailrace.targets.spark_fold import ShardTask
+from tailrace.targets.spark_fold import FoldTask
 
 from ..spark.bag_model import Bag
 from ..spark.bag_model import history as bag_history
@@ -53,7 +53,7 @@ def batches(relation: Relation, rows: Sequence[Row]) -> list[pa.RecordBatch]:
     return found
 
 
-def given(task: ShardTask, rows: Sequence[Row]) -> list[Row]:
+def given(task: FoldTask, rows: Sequence[Row]) -> list[Row]:
     """What a task gives of a shard, under the names of its columns."""
     names, made = list(task._kinds), task(batches(task.relation, rows))
     return [dict(zip(names, row.values(), strict=True)) for b in made for row in b.to_pylist()]
@@ -110,19 +110,19 @@ def test_changes_that_no_rules_decide_are_all_made_to_fit() -> None:
                 assert model.apply(change) is None
             moving = {c.old for c in some if c.old}
             known = [there(**row) for key, row in target.rows.items() if key in moving]
-            for row in given(ShardTask(RELATION, ORDINALS), [*images(some), *known]):
+            for row in given(FoldTask(RELATION, ORDINALS), [*images(some), *known]):
                 target.write(row)
             assert target.state() == sorted(model.state(), key=repr), seed
 
 
 def test_existing_rows_alone_are_nothing() -> None:
-    assert given(ShardTask(RELATION, ORDINALS), [there(lane=0, id="a")]) == []
-    assert list(ShardTask(RELATION, ORDINALS)([])) == []
+    assert given(FoldTask(RELATION, ORDINALS), [there(lane=0, id="a")]) == []
+    assert list(FoldTask(RELATION, ORDINALS)([])) == []
 
 
 def test_a_null_in_the_key_ends_what_no_rules_decide() -> None:
     with pytest.raises(ApplyError, match="NULL in the row key") as caught:
-        given(ShardTask(RELATION, ORDINALS), [image(1, "I", lane=0, id="a"), image(2, "U", lane=0)])
+        given(FoldTask(RELATION, ORDINALS), [image(1, "I", lane=0, id="a"), image(2, "U", lane=0)])
     assert caught.value.where == f"s.t, change_seq {seq(2)}"
 
 
@@ -138,7 +138,7 @@ def test_a_bag_that_no_rules_decide() -> None:
         image(3, "D", n=3),
         image(4, "I", n=2),
     ]
-    found = given(ShardTask(BAG, ()), rows)
+    found = given(FoldTask(BAG, ()), rows)
     assert sorted((r["n"], r[TAKE], r[ADD]) for r in found) == [(2, 0, 2), (3, 1, 0)]
 
 
@@ -149,7 +149,7 @@ def test_a_bag_that_no_rules_decide_ends_as_row_by_row() -> None:
         dice = random.Random(seed := random.randrange(10**9))
         changes = [c for c in bag_history(seed, 40, values) if c.oper != "T"]
         rows = [image(n, o, **v) for c in changes for n, o, v in c.images_of(["n", "v"])]
-        found = {(r["n"], r["v"]): (r[TAKE], r[ADD]) for r in given(ShardTask(BAG, ()), rows)}
+        found = {(r["n"], r["v"]): (r[TAKE], r[ADD]) for r in given(FoldTask(BAG, ()), rows)}
         bag = Bag(Rules.of("upsert"), Counter({v: dice.randrange(9) for v in values}))
         before = Counter(bag.rows)
         for change in changes:
@@ -176,7 +176,7 @@ def test_images_that_lack_columns_are_folded() -> None:
         lacking(5, "D", "gone"), lacking(6, "U", "gone", a=6),
         lacking(7, "I", "left", b="new"), lacking(8, "D", "left"),
     ]  # fmt: skip
-    made = given(ShardTask(RELATION, ORDINALS), rows)
+    made = given(FoldTask(RELATION, ORDINALS), rows)
     assert {r["id"]: (r[OP], r[KEPT], r["a"], r["b"]) for r in made if r[OP] == "U"} == {
         "own": ("U", "0001", 1, None), "whole": ("U", None, 2, "x"), "q": ("U", None, 3, "theirs"),
         "made": ("U", None, 4, "before"), "gone": ("U", None, 6, None),
@@ -193,7 +193,7 @@ def test_whole_images_are_folded_in_any_order() -> None:
         image(7, "B", lane=0, id="d", a=0), image(7, "U", lane=0, id="d", a=7),
         image(8, "B", lane=0, id="e"), image(8, "U", lane=0, id="f", a=8),
     ]  # fmt: skip
-    made = given(ShardTask(RELATION, ORDINALS), rows)
+    made = given(FoldTask(RELATION, ORDINALS), rows)
     assert sorted((r["id"], r[OP], r["a"] if r[OP] == "U" else None) for r in made) == [
         ("a", "D", None), ("b", "U", 6), ("c", "D", None), ("d", "U", 7), ("e", "D", None), ("f", "U", 8),
     ]  # fmt: skip

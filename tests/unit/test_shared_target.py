@@ -15,12 +15,13 @@ from tailrace.errors import ApplyError, BaselineNeededError, ConcurrentCommitErr
 from tailrace.lake import delta as lake
 from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
+from tailrace.model.positions import ChangeRange
 from tailrace.model.types import schema_of
 from tailrace.targets.change_batch import ChangeBatch
 from tailrace.targets.delta import multi_source as shared_target
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import MergeResult
-from tailrace.targets.multi_source import TargetPlace
+from tailrace.targets.multi_source import TargetLocation
 from tailrace.targets.parts import Parts
 from tailrace.targets.projection import Projection
 
@@ -34,8 +35,8 @@ CHANGES = pa.schema([*TEXTS, ("id", pa.int32()), ("v", pa.string())])
 Change = tuple[int, str, int, str | None]
 
 
-def place(table: str) -> TargetPlace:
-    return TargetPlace("all.item", {"site": table.partition(".")[0]})
+def place(table: str) -> TargetLocation:
+    return TargetLocation("all.item", {"site": table.partition(".")[0]})
 
 
 class Shared:
@@ -43,14 +44,14 @@ class Shared:
 
     def __init__(self, root: Path, kind: str = "int32", **limits: Any) -> None:
         self.root = root
-        self.target = DeltaTarget(None, f"{root}/lake", app_id="x", places=place, **limits)  # type: ignore[arg-type]
+        self.target = DeltaTarget(None, f"{root}/lake", app_id="x", locations=place, **limits)  # type: ignore[arg-type]
         rows = pa.table(
             [["eu", "us", "us"], pa.array([1, 1, 2], kind), ["a", "x", "y"]], names=["site", "id", "v"]
         )
         lake.append(self.target.path("eu.item"), rows)
 
     def batch(
-        self, site: str, *changes: Change, after: int = -1, counts: Mapping[str, int] = COUNTS
+        self, site: str, *changes: Change, start: int | None = None, counts: Mapping[str, int] = COUNTS
     ) -> ChangeBatch:
         table, path = f"{site}.item", f"{self.root}/{site}"
         rows = [
@@ -60,9 +61,15 @@ class Shared:
         lake.append(path, pa.table(list(map(list, zip(*rows, strict=True))), schema=CHANGES))
         relation = Relation(1, site, "item", "f", LAYOUT)
         projection = Projection({"id": "id", "v": "v"}, {"site": site})
-        upto = max(n for n, *_ in changes)
+        numbers = ChangeRange(start, max(n for n, *_ in changes))
         return ChangeBatch(
-            table, path, self.target.path(table), relation, after, upto, counts=counts, projection=projection
+            table,
+            relation,
+            numbers,
+            path,
+            counts=counts,
+            projection=projection,
+            target=self.target.path(table),
         )
 
     def merged(self, *batches: ChangeBatch) -> list[str | None]:
@@ -74,7 +81,7 @@ class Shared:
         found = lake.read(self.target.path("eu.item")).to_pylist()
         return sorted((r["site"], r["id"], r["v"]) for r in found)
 
-    def reached(self) -> list[int]:
+    def progress(self) -> list[int | None]:
         return [self.target.progress(t) for t in ("eu.item", "us.item")]
 
 
@@ -88,12 +95,12 @@ def test_batches_of_both_sources_are_merged_one_after_the_other(
     plan = "task_local" if not limits else "rewrite"
     assert shared.merged(eu, us) == [plan, plan]
     assert shared.rows() == [("eu", 1, "A"), ("eu", 2, "b"), ("us", 2, "Y"), ("us", 3, "z")]
-    assert shared.reached() == [2, 9]
+    assert shared.progress() == [2, 9]
     # Once more, and then behind it.
     shared.merged(us, eu)
-    assert shared.merged(shared.batch("eu", (3, "D", 2, None), after=2)) == [plan]
+    assert shared.merged(shared.batch("eu", (3, "D", 2, None), start=2)) == [plan]
     assert shared.rows() == [("eu", 1, "A"), ("us", 2, "Y"), ("us", 3, "z")]
-    assert shared.reached() == [3, 9]
+    assert shared.progress() == [3, 9]
 
 
 @pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
@@ -104,7 +111,7 @@ def test_a_truncate_of_one_source_leaves_the_rows_of_others(
     changes = (1, "T", 0, None), (2, "I", 1, "again"), (3, "I", 5, "new")
     shared.merged(shared.batch("eu", *changes, counts={**COUNTS, "T": 1}))
     assert shared.rows() == [("eu", 1, "again"), ("eu", 5, "new"), ("us", 1, "x"), ("us", 2, "y")]
-    assert shared.reached() == [3, -1]
+    assert shared.progress() == [3, None]
 
 
 @pytest.mark.parametrize("limits", [{}, {"local_limit_bytes": 0}])
@@ -113,7 +120,7 @@ def test_a_column_that_another_source_made_wider_stays_so(tmp_path: Path, limits
     shared.merged(shared.batch("us", (7, "D", 1, None), (8, "I", 3, "z")))
     assert shared.rows() == [("eu", 1, "a"), ("us", 2, "y"), ("us", 3, "z")]
     assert lake.arrow_schema(shared.target.path("us.item")).field("id").type == pa.int64()
-    assert shared.reached() == [-1, 8]
+    assert shared.progress() == [None, 8]
 
 
 def with_marks(shared: Shared) -> str:
@@ -233,17 +240,17 @@ def test_a_load_takes_the_place_of_a_sources_own_rows(tmp_path: Path) -> None:
     shared = Shared(tmp_path)
     shared.merged(shared.batch("us", (7, "U", 2, "Y")), shared.batch("eu", (5, "I", 2, "b")))
     before = lake.version(shared.target.path("us.item"))
-    assert shared.target.loads("us.item")
+    assert shared.target.loads_parts("us.item")
     us = Relation(1, "us", "item", "f", LAYOUT)
     assert shared.target.load(us, parts("us", [(3, "new")], [], [(1, None)]), 4) == before + 1
     assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, None), ("us", 3, "new")]
-    assert shared.reached() == [5, 4]
+    assert shared.progress() == [5, 4]
     # None is left, and then some come again.
     shared.target.load(us, parts("us"), 8)
     assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b")]
     shared.target.load(us, parts("us", [(1, "x")]), 9)
     assert shared.rows() == [("eu", 1, "a"), ("eu", 2, "b"), ("us", 1, "x")]
-    assert shared.reached() == [5, 9]
+    assert shared.progress() == [5, 9]
 
 
 def test_columns_that_rules_added_are_null_in_rows_that_are_loaded(tmp_path: Path) -> None:
@@ -263,7 +270,7 @@ def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path)
     shared = Shared(tmp_path)
     eu, us = shared.batch("eu", (5, "U", 1, "A")), Relation(1, "us", "item", "f", LAYOUT)
     rows = parts("us", [(1, "X")])
-    other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", places=place)  # type: ignore[arg-type]
+    other = DeltaTarget(None, f"{tmp_path}/lake", app_id="x", locations=place)  # type: ignore[arg-type]
 
     def read(name: str) -> Iterable[pa.RecordBatch]:
         (done,) = other.merge([eu])
@@ -272,7 +279,7 @@ def test_what_another_source_commits_while_rows_are_loaded_stays(tmp_path: Path)
 
     shared.target.load(us, Parts(rows.names, read), 4)
     assert shared.rows() == [("eu", 1, "A"), ("us", 1, "X")]
-    assert shared.reached() == [5, 4]
+    assert shared.progress() == [5, 4]
 
 
 def test_a_mark_that_another_source_brings_while_rows_are_loaded_stays(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tailrace.errors import ApplyError, ConfigError, FormatError, UnsupportedErr
 from tailrace.formats.base import Read
 from tailrace.formats.soliddb import tables
 from tailrace.formats.soliddb.options import SolidOptions
-from tailrace.operate.vendor_notes import with_recreated
+from tailrace.operate.vendor_notes import explain_null_key
 from tailrace.wire.soliddb import RowField
 
 pytestmark = pytest.mark.unit
@@ -217,10 +217,10 @@ def test_a_table_that_was_made_again_with_another_key_says_so() -> None:
     there = [table(10, "T"), table(11, "T")]
     assert tables.made_again(tables.layouts(there, rows, {"S.T": ["ID"]})) is None
     said = tables.made_again(tables.layouts(there, rows, {"S.T": ["CODE", "ID"]}))
-    assert said == "the table was made again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
+    assert said == "the table was created again (RELIDs 10, 11): RELID 10 has no CODE, which is in the key"
     error = null_key("S.T", ["CODE", "ID"], "7")
-    told = with_recreated(error, Read({}, made_again={"S.T": said}))
+    told = explain_null_key(error, Read({}, made_again={"S.T": said}))
     assert isinstance(told, ApplyError)
     assert (told.what, told.where) == (error.what, error.where)
     assert (told.hint or "").startswith(said + ": apply the changes of each RELID separately")
-    assert with_recreated(error, Read({}, made_again={"S.U": said})) is error
+    assert explain_null_key(error, Read({}, made_again={"S.U": said})) is error

@@ -73,8 +73,8 @@ def test_a_given_name_and_another_destination_are_said():
     notes: list[str] = []
     names_of({"31": [ITEM], "32": [ITEM]}, notes, {"31": "SHOP.OLD", "32": "SHOP.ITEM@32"})
     assert notes == [
-        "subscription 31 writes to SHOP.ITEM, but its changes go on as those of SHOP.OLD; the option "
-        "subscriptions gives it another name"
+        "subscription 31 writes to SHOP.ITEM, but its changes stay in SHOP.OLD; the option "
+        "subscriptions can rename it"
     ]
 
 

@@ -22,9 +22,9 @@ from tailrace.lake import delta as lake
 from tailrace.lake import log, log_retention
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
-from tailrace.operate import status_views
+from tailrace.operate import vendor_status
 from tailrace.operate.status import status
-from tailrace.operate.status_views import export, history_rows
+from tailrace.operate.vendor_status import export, history_rows
 from tailrace.state import commands, declarations, ledger, lifecycle, retention, rolling
 from tailrace.state.baselines import Baseline, read_baselines, read_open, write_baseline
 from tailrace.state.commands import Command
@@ -119,7 +119,7 @@ def test_slots_of_full_loads_keep_what_was_loaded(
     later = AT + dt.timedelta(hours=1)
     write_baseline(path, replace(taken, rows=30, number=3, finished_at=later))
     assert loaded() == {slot: 470, later + dt.timedelta(minutes=5): 30}
-    monkeypatch.setattr(status_views, "all_baselines", lambda path: [*read_baselines(path).values()])
+    monkeypatch.setattr(vendor_status, "all_baselines", lambda path: [*read_baselines(path).values()])
     assert loaded() == {slot: 470, later + dt.timedelta(minutes=5): 30}
 
 

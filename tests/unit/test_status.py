@@ -26,9 +26,8 @@ from tailrace.lake import json_files, log, log_retention
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
 from tailrace.operate import control_tables
-from tailrace.operate.lateness import late
-from tailrace.operate.status import Status, TableStatus, status
-from tailrace.operate.status_views import status_row
+from tailrace.operate.status import Status, TableStatus, late, status
+from tailrace.operate.vendor_status import status_row
 from tailrace.state import commands, declarations, ledger, live, rolling
 from tailrace.state.baselines import Baseline, read_baselines, write_baseline
 from tailrace.state.capture_state import CaptureState
@@ -301,7 +300,7 @@ def ago(**span: float) -> str:
         ),
         ({"capture": {"running": True, "lag_seconds": 400.0}}, ["capture is 6 min behind the source"]),
         ({"capture": {"running": True, "at": ago(minutes=4)}}, []),
-        ({"capture": {"running": True, "at": ago(minutes=6)}}, ["capture has said nothing for 6 min"]),
+        ({"capture": {"running": True, "at": ago(minutes=6)}}, ["capture has reported nothing for 6 min"]),
         ({"pipeline": {"running": True, "at": ago(minutes=6)}}, []),  # its tables tell
         ({"seconds_unstored": 301.0}, ["captured changes have waited 5 min for the store"]),
     ],

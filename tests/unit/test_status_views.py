@@ -15,7 +15,7 @@ from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.sequence import make
-from tailrace.operate.status_views import HISTORY, STATUS, SUSPENDED, export
+from tailrace.operate.vendor_status import HISTORY, STATUS, SUSPENDED, export
 from tailrace.state import commands, ledger, lifecycle
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.ledger import AppliedTable, Stored

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.formats.qlik.control import TABLES
-from tailrace.keylog.exceptions import Suspensions
+from tailrace.keylog.control_tables import Suspensions
 from tailrace.lake import delta as lake
 from tailrace.model.types import arrow_type
 

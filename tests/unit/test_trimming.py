@@ -163,7 +163,7 @@ def test_rows_behind_what_is_kept_are_all_there_and_no_young_one_goes(
 def test_a_table_that_is_written_to_all_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was rewritten stands as long as the files that go are there; else it is done again, and nothing of
     it is left."""
-    path, rest, calls = table(tmp_path, [1, 2, 3], [4]), trimming._rest, list[int]()
+    path, rest, calls = table(tmp_path, [1, 2, 3], [4]), trimming._remaining_part, list[int]()
 
     def meanwhile(*given: Any) -> Any:
         made = rest(*given)
@@ -174,7 +174,7 @@ def test_a_table_that_is_written_to_all_the_time(tmp_path: Path, monkeypatch: py
             DeltaTable(path).optimize.compact()
         return made
 
-    monkeypatch.setattr(trimming, "_rest", meanwhile)
+    monkeypatch.setattr(trimming, "_remaining_part", meanwhile)
     done = trim(path, SEQ, Bound(2), lambda _: True)
     assert (done.rewritten, done.rows, len(calls)) == (1, 2, 2)
     assert (ids(path), kept(path)) == ([3, 4, 5, 5, 6, 6, 7, 7], 2)

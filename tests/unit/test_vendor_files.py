@@ -29,7 +29,7 @@ def test_columns_of_json_come_as_they_were_written(tmp_path: Path, encoding: str
     data = "\n".join(lines).encode(encoding)
     file = tmp_path / f"t{ending}"
     file.write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
-    assert file_reader._in_order(["a", "b", "c", "zoë"], file, Options(encoding=encoding)) == [
+    assert file_reader._written_order(["a", "b", "c", "zoë"], file, Options(encoding=encoding)) == [
         "zoë",
         "b",
         "a",
@@ -40,13 +40,15 @@ def test_columns_of_json_come_as_they_were_written(tmp_path: Path, encoding: str
 def test_the_first_file_with_a_line_of_json_has_the_order(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text("oops\n")
     (tmp_path / "2.json").write_text('{"b": 1, "a": 1}\n')
-    assert file_reader._in_order(["a", "b"], tmp_path, Options()) == ["b", "a"]
+    assert file_reader._written_order(["a", "b"], tmp_path, Options()) == ["b", "a"]
 
 
 def test_columns_of_json_without_an_order_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text("{'b': 1, 'a': 1}\n")
-    with pytest.raises(FormatError, match="no line says in which order its columns are") as wrong:
-        file_reader._in_order(["a", "b"], tmp_path, Options())
+    with pytest.raises(
+        FormatError, match="the order of columns is unknown, because no line is a JSON object"
+    ) as wrong:
+        file_reader._written_order(["a", "b"], tmp_path, Options())
     assert "encoding" in str(wrong.value.hint)
 
 
@@ -144,4 +146,4 @@ def test_columns_of_text_are_read_as_the_options_say(tmp_path: Path) -> None:
 def test_whether_a_table_is_wanted_is_seen_as_its_options_say(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("id~name\n".encode("utf-16-le"))
     options = Options(encoding="utf-16-le", delimiter="~")
-    assert file_reader._wanted(tmp_path / "t.csv", lambda names: float(names == ("id", "name")), options)
+    assert file_reader._is_wanted(tmp_path / "t.csv", lambda names: float(names == ("id", "name")), options)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from ..engine.log_rows import KeyLogHeader
 from ..engine.rules import Rules
 from ..formats.sqdr import text as sqdr_text
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import FEW, SCHEMA, KeyLog
 from ..lake import delta as lake
-from ..targets.audit import Audit, LogPart
+from ..targets.audit import Audit, KeyLogOutput
 from ..targets.base import Target
 from ..targets.change_batch import ChangeBatch
 from ..targets.merge_result import Conflicts, Ends, MergeResult
@@ -30,7 +30,7 @@ def finished(
 
 
 def prepared(
-    batch: ChangeBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
+    batch: ChangeBatch, target: Target, rules: Rules, exceptions: ApplyExceptions, log: KeyLog | None
 ) -> ChangeBatch:
     """Returns a batch with the audit that its merge needs."""
     request = audit(batch, target, rules, exceptions, log)
@@ -38,7 +38,7 @@ def prepared(
 
 
 def audit(
-    batch: ChangeBatch, target: Target, rules: Rules, exceptions: Exceptions, log: KeyLog | None
+    batch: ChangeBatch, target: Target, rules: Rules, exceptions: ApplyExceptions, log: KeyLog | None
 ) -> Audit:
     """Returns how the changes of a batch are checked and logged."""
     relation, start = batch.relation, batch.range.lower
@@ -50,17 +50,17 @@ def audit(
         dest=sqdr_text.dest(batch.table),
     )  # fmt: skip
     header = header if log is None else log.header(header, log.reserve(batch.table, batch.range))
-    counted = exceptions.counted(relation.table, start, rules.limits) if rules.limits else {}
+    counted = exceptions.counts(relation.table, start, rules.limits) if rules.limits else {}
     part = None
     if log is not None:
         lake.create(log.path, SCHEMA)
         # The note of a batch names files, so its log rows are always written to files.
         few = FEW if target.capabilities.notes is None else 0
-        part = LogPart(log.path, SCHEMA, header, log.mode, log.visible(relation.table), few, log.life)
-    positions: tuple[int, ...] = ()
+        part = KeyLogOutput(log.path, SCHEMA, header, log.mode, log.visible(relation.table), few, log.life)
+    mask_bits: tuple[int, ...] = ()
     if rules.mode == "archive":
         names = list(dict.fromkeys([*target.columns(relation.table), *(f.name for f in fields)]))
-        positions = tuple(names.index(f.name) for f in fields)
+        mask_bits = tuple(names.index(f.name) for f in fields)
     return Audit(
         relation.table,
         rules,
@@ -69,6 +69,6 @@ def audit(
         part,
         counted,
         start,
-        places=positions,
+        mask_bits=mask_bits,
         log_only=batch.log_only,
     )

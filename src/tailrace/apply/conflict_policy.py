@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ..engine.rules import CONFLICTS, Rules
 from ..errors import ApplyError, ConstraintError, LimitReachedError, StopPolicyError, TailraceError
-from ..keylog.exceptions import AT_CHANGE, Exceptions, Holds
+from ..keylog.control_tables import AT_CHANGE, ApplyExceptions, SuspensionStore
 from ..targets.merge_result import Ends
 from .apply_result import ApplyResult
 
@@ -58,7 +58,13 @@ class ConflictPolicy:
     """
 
     def __init__(
-        self, rules: Rules, exceptions: Exceptions, suspensions: Holds, later: Later | None, *, window: bool
+        self,
+        rules: Rules,
+        exceptions: ApplyExceptions,
+        suspensions: SuspensionStore,
+        later: Later | None,
+        *,
+        window: bool,
     ) -> None:
         self._rules, self._exceptions, self._suspensions = rules, exceptions, suspensions
         self._later: Later = later or (lambda work: work())
@@ -68,8 +74,8 @@ class ConflictPolicy:
         """Counts a table's conflicts from its newest baseline or suspension on."""
         limits = self._rules.limits
         # All kinds when one has a limit: an open window's rules have fewer limits than the table's.
-        self._exceptions.begin(table, CONFLICTS if limits else (), baseline=baseline)
-        counted = self._exceptions.counted(table, reached, limits) if limits else {}
+        self._exceptions.reset_counts(table, CONFLICTS if limits else (), baseline=baseline)
+        counted = self._exceptions.counts(table, reached, limits) if limits else {}
         at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
         if at_limit and (suspension := self._suspensions.newest(table)):
             self._count_again(table, suspension)  # after a crash between the suspension and this
@@ -95,8 +101,8 @@ class ConflictPolicy:
 
     def _suspend(self, name: str, why: str) -> None:
         self._suspensions.suspend(name, why)
-        self._count_again(name, self._suspensions.newest(name))
+        self._count_again(name, self._suspensions.newest_number(name))
 
     def _count_again(self, name: str, suspension: int | None) -> None:
         """Counts the conflicts of a table from zero again: once for each suspension that has a number."""
-        self._exceptions.begin(name, CONFLICTS if self._rules.limits else (), suspension=suspension)
+        self._exceptions.reset_counts(name, CONFLICTS if self._rules.limits else (), suspension=suspension)

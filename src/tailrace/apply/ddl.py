@@ -28,7 +28,7 @@ from ..model.types import arrow_type
 from ..sources.base import OR_LEAVE_OUT
 from ..sources.postgresql.layout import UNKNOWN_VALUE
 from ..store.tables import widens
-from ..targets.retype import changed
+from ..targets.layout_changes import changed
 from .mapping.prepare import MappedColumn, Prepared
 from .mapping.table_map import TableMap
 

@@ -193,13 +193,15 @@ class Merger:
             projection=projection,
         )
         archives = self.rules is not None and self.rules.archives(batch.table)
-        return replace(mapped, appends=archives or not (route.relation.key or mapped.may("U", "D", "T")))
+        return replace(
+            mapped, appends=archives or not (route.relation.key or mapped.may_contain("U", "D", "T"))
+        )
 
     def _by_sql(self, table: str, route: Route) -> bool:
         """Whether Spark's SQL maps the changes, or checks them against the constraints of the target."""
         if route.steps and projection_of(route.steps) is None:
             return True
-        return self.rules is not None and bool(self.target.demands(table))
+        return self.rules is not None and bool(self.target.constraints(table))
 
     def _transactional(self, table: str) -> bool:
         """Whether each transaction of the source is a commit of the table's target."""

@@ -18,14 +18,14 @@ from ..model.change import BEFORE, DELETE, INSERT, UPDATE, ChangeTable, Relation
 from ..model.mask import is_set
 from ..model.types import arrow_type
 from ..store.tables import widens
-from ..targets.base import Demands
+from ..targets.base import Constraints
 from ..targets.images import col
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
 
-def judged(changes: ChangeTable, relation: Relation, rules: Rules, demands: Demands) -> ChangeTable:
+def judged(changes: ChangeTable, relation: Relation, rules: Rules, constraints: Constraints) -> ChangeTable:
     """The changes, with a column `WHY` (string) if the target may not accept all: why it refuses each, or
     NULL.
 
@@ -34,12 +34,12 @@ def judged(changes: ChangeTable, relation: Relation, rules: Rules, demands: Dema
     """
     from pyspark.sql import functions as F
 
-    if not (demands or retyped(changes, relation)):
+    if not (constraints or retyped(changes, relation)):
         return changes
     have = changes.df.columns  # CHECKs may name columns that the changes do not have
     absent = {c.name: F.lit(None).cast(c.type) for c in relation.columns if c.name not in have}
     wide = changes.with_df(changes.df.withColumns(absent))
-    why = reason(wide, relation, demands, archives=rules.mode == "archive")
+    why = reason(wide, relation, constraints, archives=rules.mode == "archive")
     if rules.mode == "archive":  # before images are not written
         why = F.when(col(changes.header("change_oper")) != BEFORE, why)
     return changes.with_df(wide.df.withColumn(WHY, why).select(*map(col, have), WHY))
@@ -57,7 +57,7 @@ def held_in(relation: Relation, existing: Mapping[str, str]) -> Relation:
 
 
 def reason(
-    changes: ChangeTable, relation: Relation, demands: Demands, *, archives: bool = False
+    changes: ChangeTable, relation: Relation, constraints: Constraints, *, archives: bool = False
 ) -> SparkColumn:
     """Why the target refuses a change, as far as its own image shows it (string; NULL if it accepts it).
 
@@ -77,12 +77,12 @@ def reason(
             if kind != c.type:
                 lost = _lost(col(c.name), kind, c.type)
                 found.append(F.when(held & lost, F.lit(f"{c.name} is not a valid {c.type}")))
-        if c.name in demands.not_null and not c.key:
+        if c.name in constraints.not_null and not c.key:
             sets = written if keyless else _set(changes, c.name, oper)
             null = (col(c.name).isNull() if c.name in have else F.lit(True)) & sets
             found.append(F.when(null, F.lit(f"NULL in {c.name}")))
     whole = written & (F.lit(True) if keyless else ~is_incomplete(changes))
-    found += [F.when(whole, one) for one in refusals(demands)]
+    found += [F.when(whole, one) for one in refusals(constraints)]
     return F.coalesce(*found, F.lit(None).cast("string"))
 
 
@@ -92,13 +92,13 @@ def retyped(changes: ChangeTable, relation: Relation) -> bool:
     return any(kinds.get(c.name, c.type) != c.type for c in relation.columns)
 
 
-def refusals(demands: Demands) -> list[SparkColumn]:
+def refusals(constraints: Constraints) -> list[SparkColumn]:
     """For each CHECK the reason why it refuses a whole row (string; NULL if it accepts it). A condition that
     is NULL or cannot be computed refuses it."""
     from pyspark.sql import functions as F
 
     reasons = []
-    for name, condition in sorted(demands.checks.items()):
+    for name, condition in sorted(constraints.checks.items()):
         holds = _tried(F.coalesce(F.expr(condition), F.lit(False)))
         reasons.append(
             F.when(holds.isNull(), F.lit(f"CHECK {name} cannot be computed for it")).when(

@@ -18,7 +18,7 @@ from ..lake import delta as lake
 from ..model.positions import ChangeNumber
 from ..state import ddl, lifecycle
 from ..state.lifecycle import TableLifecycle
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.table_map import place_of, task_map
 from .table_progress import lacks_baseline
@@ -67,7 +67,7 @@ class Needs:
             found.append(Need("its baseline, which waits to be mapped", taken.after))
         why = state.held or ("missing changes" if state.gap else "")
         found.append(Need(f"its target ({why})" if why else "its target", self._reached(table)))
-        if self._keylog is not None and (reached := self._keylog.standing(table).reached) is not None:
+        if self._keylog is not None and (reached := self._keylog.state(table).progress) is not None:
             found.append(Need("the key log", ChangeNumber(reached)))
         return found
 
@@ -159,19 +159,19 @@ class Needs:
         if not task.target.database:
             yield in_folder
             return
-        from ..targets.postgresql import place as postgresql_place
-        from ..targets.postgresql.progress import Progress
+        from ..targets.postgresql.connection import Database, open_session
+        from ..targets.postgresql.progress import ProgressTable
 
-        place = postgresql_place.Place.of(task.target.database)
-        with postgresql_place.session(place, place.label) as on:
-            progress = Progress(place, task.name, self._place)
+        database = Database.of(task.target.database)
+        with open_session(database, database.label) as session:
+            progress = ProgressTable(database, task.name, self._place)
             yield (
                 lambda table: (
-                    ChangeNumber(found.upto)
-                    if (found := progress.read(on, table)) and found.upto >= 0
+                    ChangeNumber(found.number)
+                    if (found := progress.read(session, table)) and found.number >= 0
                     else None
                 )
             )
 
-    def _place(self, table: str) -> TargetPlace:
+    def _place(self, table: str) -> TargetLocation:
         return place_of(task_map(self._task, table), self._names)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from ..engine.rules import Rules
 from ..errors import ConfigError
-from ..keylog.exceptions import Exceptions, Holds, Suspensions
+from ..keylog.control_tables import ApplyExceptions, Suspensions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..model.change import ChangeTable, Relation
-from ..targets.base import Demands, Target, gone
+from ..targets.base import Constraints, Target, missing_baseline
 from ..targets.change_batch import ChangeBatch
 from ..targets.merge_result import MergeResult
 from . import audits, rejects, target_mode
@@ -45,7 +45,7 @@ class RulesApplier:
         root: str,
         task: str,
         keylog: KeyLog | None = None,
-        suspensions: Holds | None = None,
+        suspensions: SuspensionStore | None = None,
         later: Later | None = None,
         window: bool = False,
     ) -> None:
@@ -57,8 +57,8 @@ class RulesApplier:
                 "the target has neither versions nor notes: a crash would leave gaps in its key log",
                 hint="apply without a key log, or let the target declare one of them (`Capabilities`)",
             )
-        self._exceptions = Exceptions(root, task)
-        self.suspensions: Holds = suspensions or Suspensions(root, task)
+        self._exceptions = ApplyExceptions(root, task)
+        self.suspensions: SuspensionStore = suspensions or Suspensions(root, task)
         self._policy = ConflictPolicy(rules, self._exceptions, self.suspensions, later, window=window)
 
     def prepared(self, batch: ChangeBatch, baseline: int) -> ChangeBatch:
@@ -70,7 +70,7 @@ class RulesApplier:
         self.begin(batch.table, batch.range.lower, baseline)
         if self.adds_columns and not batch.log_only:
             if baseline and not self.target.exists(batch.table):
-                raise gone(batch.table)
+                raise missing_baseline(batch.table)
             self.alter(batch.table, batch.relation, batch.relation)
         return self.audited(batch)
 
@@ -101,7 +101,7 @@ class RulesApplier:
         note has nothing to log."""
         assert self.log is not None  # noqa: S101 - only called with a key log
         recover(self.target.capabilities.key_log_notes(), self.log)
-        if (self.log.standing(table).reached or 0) < progress:
+        if (self.log.state(table).progress or 0) < progress:
             self.log.commit(table, progress)
 
     def judged(self, changes: ChangeTable, relation: Relation) -> ChangeTable:
@@ -111,14 +111,14 @@ class RulesApplier:
         """
         layout = target_mode.relation_of(relation, self.rules)
         exists = self.target.exists(relation.table)
-        demands = self.target.demands(relation.table) if exists else Demands()
+        constraints = self.target.constraints(relation.table) if exists else Constraints()
         archives = self.rules.mode == "archive"
         keyed = layout if archives else replace(relation, columns=layout.columns)
-        return rejects.judged(changes, keyed, self.rules, demands)
+        return rejects.judged(changes, keyed, self.rules, constraints)
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""
-        self._exceptions.begin(table, self.rules.limits)
+        self._exceptions.reset_counts(table, self.rules.limits)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
         """Gives the target a new layout with the columns that the mode adds."""

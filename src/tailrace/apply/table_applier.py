@@ -11,7 +11,7 @@ from ..lake.failpoints import reach
 from ..model.positions import ChangeRange, order_key
 from ..state.baselines import Baseline
 from ..state.ledger import AppliedTable, Stored
-from ..targets.base import Target, gone
+from ..targets.base import Target, missing_baseline
 from ..targets.change_batch import ChangeBatch
 from ..targets.merge_result import ApplyOutcome
 from .apply_result import ApplyResult, applied
@@ -148,7 +148,7 @@ class TableApplier:
             return
         exists = self.target.exists(table)
         if baseline and not exists:
-            raise gone(table)
+            raise missing_baseline(table)
         applier = None
         if rules is not None:
             applier = rules.of(table, route.relation, window=batch.open_window, logged=batch.logged)

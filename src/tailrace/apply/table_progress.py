@@ -8,7 +8,7 @@ from ..lake import delta as lake
 from ..lake import log
 from ..model.positions import ChangeNumber
 from ..state.baselines import Baseline, read_baselines
-from ..targets.base import Target, gone
+from ..targets.base import Target, missing_baseline
 from .reading import ApplyPaths
 from .task_rules import TaskRules
 
@@ -74,10 +74,8 @@ class TableProgress:
         baseline = self._history.baselines.get(table)
         if baseline is None:
             return
-        if progress is None and self._target.exists(table):
-            progress = ChangeNumber(-1)
         if lacks_baseline(baseline, progress):
-            raise gone(table)
+            raise missing_baseline(table)
 
     def _logged(self, table: str) -> ChangeNumber | None:
         logged = self._rules.logged(table) if self._rules else None

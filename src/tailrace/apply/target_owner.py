@@ -20,9 +20,9 @@ from ..lake.applications import applications
 from ..sources.base import Finding
 from ..state import streams
 from ..state.baselines import Baseline
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.postgresql import task_names
-from ..targets.postgresql.place import Place, session
+from ..targets.postgresql.connection import Database, open_session
 from .mapping.table_map import applied_places
 
 OWNER = "tailrace.owner"
@@ -99,21 +99,21 @@ def owner_findings(
             for t, place in places
             if (other := found[t])
         ]
-    at, (name, _, source) = Place.of(task.target.database), owner.partition(" ")
-    with suppress(ApplyError), session(at, at.label) as on:
+    at, (name, _, source) = Database.of(task.target.database), owner.partition(" ")
+    with suppress(ApplyError), open_session(at, at.label) as on:
         if (error := task_names.refused(on, at, name, source)) is not None:
             return [Finding("error", error.what, at.label, error.hint or "")]
     return []
 
 
-def refuse_other(task: Task, place: TargetPlace, taken: Baseline) -> None:
+def refuse_other(task: Task, place: TargetLocation, taken: Baseline) -> None:
     """Raises ConfigError if a Delta target that had the baseline of a task belongs to another task."""
     if other := other_owner(task, place, owner_of(task), taken):
         path = task.target_path(place.target)
         raise ConfigError(_belongs(path, other), where=taken.table, hint=_TAKE % taken.table)
 
 
-def other_owner(task: Task, place: TargetPlace, owner: str, taken: Baseline | None) -> str | None:
+def other_owner(task: Task, place: TargetLocation, owner: str, taken: Baseline | None) -> str | None:
     """The other task that a Delta target belongs to; None if it belongs to no other task.
 
     A target without an owner belongs to the tasks that have written to it since the task's own baseline
@@ -129,7 +129,7 @@ def other_owner(task: Task, place: TargetPlace, owner: str, taken: Baseline | No
     return ",".join(sorted(others)) or None
 
 
-def _other(task: Task, place: TargetPlace, app: str) -> str | None:
+def _other(task: Task, place: TargetLocation, app: str) -> str | None:
     """The other task that an app id belongs to; None if it is this task, or writes other rows."""
     name, _, part = app.removeprefix(_APP).partition("/")
     return None if name == task.name or (part and place.partition) else name

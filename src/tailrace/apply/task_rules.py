@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..engine.rules import Rules
-from ..keylog.exceptions import Exceptions, Holds
+from ..keylog.control_tables import ApplyExceptions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..keylog.tokens import Token, log_tokens
 from ..model.change import Relation
 from ..model.positions import ChangeNumber, order_key
 from ..state.open_warnings import log_only
-from ..targets.keyless import refuse_marks
+from ..targets.keyless import refuse_soft_delete
 from .rules import RulesApplier
 from .target_mode import refuse_other_mode
 
@@ -59,7 +59,7 @@ class TaskRules:
         root: str,
         task: str,
         keylog: KeyLog,
-        suspensions: Holds,
+        suspensions: SuspensionStore,
         runs: Callable[[Collection[str]], Mapping[str, str]] | None = None,
         tokens: Callable[[], Sequence[Token]] | None = None,
         warned: Callable[[str, str, str], None] = log_only,
@@ -90,7 +90,7 @@ class TaskRules:
         """
         rules = self._of_table(table).rules
         if not relation.key:
-            refuse_marks(table, rules)
+            refuse_soft_delete(table, rules)
         self._refuse_other_mode(table, relation, rules)
         rules = rules.lenient if window else rules
         keylog = None if logged or self._log.mode == "off" else self._log
@@ -120,7 +120,7 @@ class TaskRules:
         if self._log.mode == "off":
             return None
         self._recover()
-        return self._log.standing(table).reached
+        return self._log.state(table).progress
 
     def _recover(self) -> None:
         with self._lock:
@@ -148,7 +148,7 @@ class TaskRules:
     def passed(self, table: str, number: ChangeNumber) -> None:
         """Notes that the changes of a table up to a number are not logged: a baseline has them, or they were
         applied without a key log."""
-        if self._log.standing(table).reached is not None:
+        if self._log.state(table).progress is not None:
             self._log.commit(table, number)
 
     def applied(self, table: str, number: ChangeNumber) -> None:
@@ -162,10 +162,10 @@ class TaskRules:
 
         `baseline`: the last change number of the table's baseline, whose changes are never logged.
         """
-        if self._log.mode != "off" or self._log.standing(table).reached is None:
+        if self._log.mode != "off" or self._log.state(table).progress is None:
             return
         self._recover()
-        logged = self._log.standing(table).reached
+        logged = self._log.state(table).progress
         if logged is None or progress is None or logged >= progress:
             return
         if (known := max(logged, order_key(baseline))) < progress:
@@ -178,7 +178,7 @@ class TaskRules:
 
     def count_again(self, table: str) -> None:
         """Counts the conflicts of a table from zero again, after a limit was reached and reported."""
-        Exceptions(self._root, self._task).begin(table, self._of_table(table).rules.limits)
+        ApplyExceptions(self._root, self._task).reset_counts(table, self._of_table(table).rules.limits)
 
     def forget(self, *, key_log: bool = False) -> None:
         """Discards what was read from targets, and suspensions that were not carried out: their changes are
@@ -187,7 +187,7 @@ class TaskRules:
         `key_log`: the key log is read again too, as another process may have written to it.
         """
         if key_log:
-            self._log.look_again()
+            self._log.forget()
         self._recovered = False
         self._suspends.clear()
 

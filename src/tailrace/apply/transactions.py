@@ -19,7 +19,7 @@ from ..errors import ApplyError
 from ..model.change import PREFIX
 from ..model.positions import ChangeRange
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
-from ..targets.auditor import gathered
+from ..targets.auditor import collect
 from ..targets.change_batch import ChangeBatch
 from ..wire.row_hashes import hashes
 
@@ -34,7 +34,7 @@ def by_transaction(batch: ChangeBatch, memory_bytes: int | None) -> Iterator[Cha
     that does is read by its merge.
     """
     batch = batch.located()
-    rows = gathered(batch.read_whole(), batch.schema, memory_bytes)
+    rows = collect(batch.read_whole(), batch.schema, memory_bytes)
     if rows is None:
         if (middle := _middle(batch)) is None:
             yield batch

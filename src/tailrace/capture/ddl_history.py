@@ -23,6 +23,7 @@ from ..lake import log
 from ..lake.failpoints import reach
 from ..model import sequence
 from ..model.change import Column, Relation
+from ..model.positions import ChangeSeq
 from ..model.types import arrow_type
 from ..sources.postgresql.layout import USING
 from ..state.ddl import CatalogEvent
@@ -61,7 +62,7 @@ def ddl_rows(
 ) -> Iterator[dict[str, Any]]:
     """Returns all rows, table by table, in order."""
     for table, layouts in history.items():
-        steps: list[tuple[str, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
+        steps: list[tuple[ChangeSeq, log.Layout | CatalogEvent]] = [(one.from_seq, one) for one in layouts]
         steps += [(one.change_seq, one) for one in events if one.table == table]
         # Layouts that were read with a baseline belong to no change: they begin before all changes.
         steps.sort(key=lambda each: each[0])
@@ -84,7 +85,7 @@ def ddl_rows(
 def _row(
     task: str,
     table: str,
-    seq: str,
+    seq: ChangeSeq,
     version: int,
     kind: str,
     at: dt.datetime | None,
@@ -154,7 +155,7 @@ def _column(action: str, column: Column, relation: Relation) -> dict[str, Any]:
     } | ({"note": column.note} if column.note and action == "ADD" else {})
 
 
-def _time(seq: str) -> dt.datetime | None:
+def _time(seq: ChangeSeq) -> dt.datetime | None:
     """Returns the time in a change sequence; None for a layout that begins before all changes."""
     text = seq[: sequence.TIME_DIGITS]
     if not int(text):

@@ -23,6 +23,7 @@ from ..errors import ConnectionLostError, SourceError, TableMovedError, Unreacha
 from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
 from ..model.change import Relation
+from ..model.positions import Position
 from ..sources import open_source
 from ..sources.base import Finding, LogSource, PassingFinding
 from ..state import commands, live
@@ -264,7 +265,7 @@ class Capture:
         source.acknowledge(done.position)
         reach("log.acknowledged")
         windows.logged(done.messages)
-        self._state.position = done.position.hex().upper()
+        self._state.position = Position(done.position.hex().upper())
         self._state.records += done.records
         self._state.transactions += done.transactions
         self._state.commits += 1

@@ -21,8 +21,8 @@ from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
-from ..targets.delta.layout_mark import mark
-from ..targets.multi_source import TargetPlace
+from ..targets.delta.layout import mark
+from ..targets.multi_source import TargetLocation
 from ..targets.rule_columns import added_by, rules_of
 
 if TYPE_CHECKING:
@@ -204,27 +204,25 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
-    from ..targets.postgresql import load as postgresql_landing
-    from ..targets.postgresql import place as postgresql_place
+    from ..targets.postgresql.connection import Database
+    from ..targets.postgresql.load import PostgresLanding
 
-    place = postgresql_place.Place.of(str(task.target.database))
-    return postgresql_landing.PostgresLanding(place, task.name, address["table"])
+    database = Database.of(str(task.target.database))
+    return PostgresLanding(database, task.name, address["table"])
 
 
-def _targets(task: Task) -> Callable[[TargetPlace, str], Landing]:
+def _targets(task: Task) -> Callable[[TargetLocation, str], Landing]:
     if not task.target.database:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)
         )
-    from ..targets.postgresql import load as postgresql_landing
-    from ..targets.postgresql import place as postgresql_place
+    from ..targets.postgresql.connection import Database
+    from ..targets.postgresql.load import PostgresLanding
 
-    place = postgresql_place.Place.of(task.target.database)
+    database = Database.of(task.target.database)
 
-    def of_table(at: TargetPlace, table: str) -> Landing:
+    def of_table(at: TargetLocation, table: str) -> Landing:
         added = added_by(rules_of(task, table))
-        return postgresql_landing.PostgresLanding(
-            place, task.name, at=at, rule_columns=added, source=source_of(task)
-        )
+        return PostgresLanding(database, task.name, at=at, rule_columns=added, source=source_of(task))
 
     return of_table

@@ -6,8 +6,8 @@ neither the later changes nor the later acknowledgements. So it sends the transa
 again, as after a crash, and they differ. Therefore all transactions that a source sends again are compared
 with LOG: position, number and commit time (to the microsecond).
 
-LOG's newest file is never removed (`operate.purging`). So LOG either has a transaction that the source has to
-send again, and that another server cannot have, or it has none of those that are sent.
+LOG's newest file is never removed (`operate.retention`). So LOG either has a transaction that the source has
+to send again, and that another server cannot have, or it has none of those that are sent.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class TargetRenames:
     def _step(self, table: str, now: str, to: str, *, begun: bool) -> bool:
         """Commands or executes a rename; suspends the table and returns False if the name is in use."""
         where = mover(self._task)
-        if not begun and where.there(to) and not where.same(now, to):
+        if not begun and where.is_taken(to) and not where.same(now, to):
             self._suspend(table, to, "something that is not a target of this task has that name")
             return False
         if not begun:

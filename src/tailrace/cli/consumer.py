@@ -71,8 +71,7 @@ def add_consumer(
     """
     from ..config.task import load
     from ..operate import table_commands
-    from ..operate.consumers import consumers_of
-    from ..operate.laggards import log_removed
+    from ..operate.consumers import consumers_of, log_removed
 
     wanted = load(task)
     # Patterns may match future tables; one with a comma is more likely to be two.
@@ -112,13 +111,13 @@ def acknowledge(
     tailrace consumer ack shop.yaml warehouse 0/291F3590
     """
     from ..config.task import load
-    from ..operate import laggards
-    from ..operate.purging import number_at
+    from ..operate import consumers
+    from ..operate.retention import number_at
 
     wanted = load(task)
     with given():
         number = number_at(wanted, position)
-    laggards.acknowledge(wanted, name, number)
+    consumers.acknowledge(wanted, name, number)
     _confirm(f"{name} needs no change up to {number:,} any more", task, as_json)
 
 

@@ -82,7 +82,7 @@ def export_status(
     tailrace export-status shop.yaml control/
     """
     from ..config.task import load
-    from ..operate.status_views import export
+    from ..operate.vendor_status import export
 
     wanted = load(task, connects=False)
     done = export(wanted, str(folder))

@@ -19,7 +19,7 @@ from .process import given
 from .screen_fit import Col, Fit
 
 if TYPE_CHECKING:
-    from ..operate.ask import Filter
+    from ..operate.keylog_queries import Filter
 
 app = typer.Typer(
     cls=Group,
@@ -61,9 +61,9 @@ class _Log:
 
     def exists(self) -> bool:
         """Whether something was logged; ConfigError if there is no key log, and none will be."""
-        from ..operate import rows
+        from ..operate import keylog_rows
 
-        return rows.there(self.path, promised=self.promised)
+        return keylog_rows.has_keylog(self.path, promised=self.promised)
 
 
 def _log(text: str) -> _Log:
@@ -105,9 +105,13 @@ def tables(log: LogOfTask, as_json: Json = False) -> None:
     Examples:
     tailrace keylog tables shop.yaml
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
-    _print(ask.overview(log.path, promised=log.promised), as_json, "this key log has no control tables")
+    _print(
+        keylog_queries.overview(log.path, promised=log.promised),
+        as_json,
+        "this key log has no control tables",
+    )
 
 
 @app.command(cls=Command)
@@ -118,9 +122,9 @@ def runs(log: LogOfTask, tables: AnyTables = None, limit: Limit = 20, as_json: J
     tailrace keylog runs shop.yaml
     tailrace keylog runs shop.yaml shop.orders --limit 100
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
-    found = ask.runs(log.path, limit, tables or (), promised=log.promised)
+    found = keylog_queries.runs(log.path, limit, tables or (), promised=log.promised)
     _check_names(log, found, tables)
     _print(found if as_json else [_run(r) for r in found], as_json, "this key log has no runs")
 
@@ -136,9 +140,17 @@ def flagged(
     tailrace keylog flagged shop.yaml
     tailrace keylog flagged shop.yaml 'shop.*' --since 2h
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
-    _rows(log, ask.flagged(_where(tables, since, key)), limit, as_json, "no flagged rows", tables, key)
+    _rows(
+        log,
+        keylog_queries.flagged(_where(tables, since, key)),
+        limit,
+        as_json,
+        "no flagged rows",
+        tables,
+        key,
+    )
 
 
 @app.command(cls=Command)
@@ -171,10 +183,10 @@ def tail(
     tailrace keylog tail shop.yaml
     tailrace keylog tail shop.yaml shop.orders --flagged --follow
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
     which = _where(tables, since, key)
-    which = ask.flagged(which) if only_flagged else which
+    which = keylog_queries.flagged(which) if only_flagged else which
     if follow:
         _follow(log, which, limit, as_json, tables, key)
     else:
@@ -185,11 +197,11 @@ def _follow(
     log: _Log, which: Filter, limit: int, as_json: bool, tables: list[str] | None, key: list[str] | None
 ) -> None:
     """Prints the newest rows, then new ones as they arrive, until Ctrl-C."""
-    from ..operate import rows
+    from ..operate import keylog_rows
     from .signals import stop_on_signals
 
-    seen = rows.reached(log.path, promised=log.promised)
-    found = log.ask(lambda path: rows.newest(path, limit, which, upto=seen))
+    seen = keylog_rows.greatest_sort(log.path, promised=log.promised)
+    found = log.ask(lambda path: keylog_rows.newest(path, limit, which, upto=seen))
     if limit:
         _check_names(log, found, tables, key)
     _lines(found, as_json)
@@ -197,8 +209,8 @@ def _follow(
     stop_on_signals(stop)  # Ctrl-C also if the parent process had it ignored
     while not stop.wait(_EVERY_S):
         # Matching rows may be rare: progress is taken from all rows of the key log.
-        end = rows.reached(log.path, promised=log.promised)
-        for some in rows.later(log.path, seen, which) if order_key(end) > order_key(seen) else ():
+        end = keylog_rows.greatest_sort(log.path, promised=log.promised)
+        for some in keylog_rows.later(log.path, seen, which) if order_key(end) > order_key(seen) else ():
             _lines([r for r in some if r["keylog_sort"] <= order_key(end)], as_json)
         seen = end
 
@@ -211,10 +223,10 @@ def errors(log: LogOfTask, tables: AnyTables = None, since: Since = None, as_jso
     tailrace keylog errors shop.yaml
     tailrace keylog errors shop.yaml shop.orders --since 7d
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
     which = _where(tables, since)
-    found = log.ask(lambda path: ask.errors(path, which))
+    found = log.ask(lambda path: keylog_queries.errors(path, which))
     _check_names(log, found, tables)
     _print(found, as_json, "no errors")
 
@@ -231,10 +243,10 @@ def latency(log: LogOfTask, tables: AnyTables = None, since: Since = None, as_js
     tailrace keylog latency shop.yaml
     tailrace keylog latency shop.yaml --since 1h
     """
-    from ..operate import ask
+    from ..operate import keylog_queries
 
     which = _where(tables, since)
-    found = log.ask(lambda path: ask.latency(path, which))
+    found = log.ask(lambda path: keylog_queries.latency(path, which))
     _check_names(log, found, tables)
     _print(found, as_json, "no rows with a time")
     if found and not as_json:
@@ -258,10 +270,10 @@ def prune(
     Examples:
     tailrace keylog prune shop.yaml --keep-runs 100 --dry-run
     """
-    from ..operate import retention
+    from ..operate import keylog_retention
 
     log.exists()
-    done = retention.prune(log.path, keep_runs, dry_run=dry_run)
+    done = keylog_retention.prune(log.path, keep_runs, dry_run=dry_run)
     if as_json:
         print_json(done.as_dict())
         return
@@ -282,9 +294,9 @@ def list_consumers(log: LogOfTask, as_json: Json = False) -> None:
     Examples:
     tailrace keylog consumer list shop.yaml
     """
-    from ..operate import retention
+    from ..operate import keylog_retention
 
-    found = [vars(c) for c in retention.of_keylog(log.path).all()]
+    found = [vars(c) for c in keylog_retention.of_keylog(log.path).all()]
     _print([{k: c[k] for k in _CONSUMER} for c in found], as_json, "no consumers")
 
 
@@ -295,9 +307,9 @@ def add_consumer(log: LogOfTask, name: Name, as_json: Json = False) -> None:
     Examples:
     tailrace keylog consumer add shop.yaml audit
     """
-    from ..operate import retention
+    from ..operate import keylog_retention
 
-    retention.add_consumer(log.path, name, promised=log.promised)
+    keylog_retention.add_consumer(log.path, name, promised=log.promised)
     _confirm(f"registered the consumer {name}; rows are kept for it", log, as_json)
 
 
@@ -315,9 +327,9 @@ def acknowledge(
     Examples:
     tailrace keylog consumer ack shop.yaml audit 48211
     """
-    from ..operate import retention
+    from ..operate import keylog_retention
 
-    retention.acknowledge(log.path, name, sort, promised=log.promised)
+    keylog_retention.acknowledge(log.path, name, sort, promised=log.promised)
     _confirm(f"{name} needs no row up to {sort:,} any more", log, as_json)
 
 
@@ -328,9 +340,9 @@ def remove_consumer(log: LogOfTask, name: Name, as_json: Json = False) -> None:
     Examples:
     tailrace keylog consumer remove shop.yaml audit
     """
-    from ..operate import retention
+    from ..operate import keylog_retention
 
-    retention.of_keylog(log.path).remove(name)
+    keylog_retention.of_keylog(log.path).remove(name)
     _confirm(f"removed the consumer {name}; rows are no longer kept for it", log, as_json)
 
 
@@ -343,29 +355,29 @@ def _confirm(text: str, log: _Log, as_json: bool) -> None:
 
 
 def _where(tables: list[str] | None, since: str | None, key: Sequence[str] | None = None) -> Filter:
-    from ..operate import ask
+    from ..operate import keylog_queries
 
     with given():
-        return ask.where(tables or (), since, key or ())
+        return keylog_queries.where(tables or (), since, key or ())
 
 
 def _check_names(
     log: _Log, found: list[dict[str, Any]], tables: list[str] | None, key: list[str] | None = None
 ) -> None:
     """Raises an error if nothing was found because of a table or column that does not exist."""
-    from ..operate import ask_names
+    from ..operate import keylog_queries
 
     if not found and (tables or key) and log.exists():
-        ask_names.check(log.path, tables or (), key or ())
+        keylog_queries.check_names(log.path, tables or (), key or ())
 
 
 def _rows(
     log: _Log, which: Filter, limit: int, as_json: bool, nothing: str, tables: list[str] | None,
     key: list[str] | None,
 ) -> None:  # fmt: skip
-    from ..operate import rows
+    from ..operate import keylog_rows
 
-    found = log.ask(lambda path: rows.newest(path, limit, which))
+    found = log.ask(lambda path: keylog_rows.newest(path, limit, which))
     if limit:
         _check_names(log, found, tables, key)
     if as_json or not found:

@@ -18,7 +18,7 @@ from .process import seconds_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..operate.dropping import DroppedTask
+    from ..operate.drop import DroppedTask
     from ..runtime.setup import Draft
     from ..sources.base import Finding, SourceObject
 
@@ -148,7 +148,7 @@ def drop(
     tailrace drop shop.yaml --targets --yes
     """
     from ..config.task import load
-    from ..operate.dropping import drop as dropped
+    from ..operate.drop import drop as dropped
 
     done = dropped(load(task), dry_run=not yes, targets=targets, source=not leave_source)
     if done.goes:

@@ -13,7 +13,7 @@ from .params import AnyTables, DryRun, Json, OlderThan, ReplaceArchives, Tables,
 from .process import given, seconds_of
 
 if TYPE_CHECKING:
-    from ..operate.purging import Line
+    from ..operate.retention import Line
     from ..operate.table_commands import CommandResult
 
 _WOULD = {
@@ -216,15 +216,17 @@ def purge(
     tailrace purge shop.yaml 'shop.*' --older-than 7d --dry-run
     """
     from ..config.task import load
-    from ..operate import purging, table_commands
+    from ..operate import retention, table_commands
 
     age = None if older_than is None else seconds_of(older_than)
     wanted = load(task)
     if tables:  # a pattern that matches nothing is an error
         table_commands.matching(table_commands.tables_of(wanted), tables, wanted.name)
     with given():
-        number = None if end is None else purging.number_at(wanted, end)
-    found = purging.purge_task(wanted, purging.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run)
+        number = None if end is None else retention.number_at(wanted, end)
+    found = retention.purge_task(
+        wanted, retention.PurgeOrder(age, number, tuple(tables or ())), dry_run=dry_run
+    )
     if as_json:
         print_json([one.as_dict() for one in found])
         return

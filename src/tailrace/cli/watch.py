@@ -45,7 +45,7 @@ def status(
     """
     from ..config.task import load
     from ..operate.disk import measure
-    from ..operate.lateness import late
+    from ..operate.status import late
     from ..operate.status import status as status_of
 
     limit = None if max_lag is None else seconds_of(max_lag)

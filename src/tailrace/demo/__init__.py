@@ -11,8 +11,8 @@ def demo(folder: Path, *, seconds: float, scale: int, as_json: bool) -> bool:
     """Runs the demo and leaves everything in a folder; returns whether all targets were equal to the source.
 
     Args:
-        folder: made, or replaced when an earlier demo made it (ConfigError when something else did).
-        seconds: how long pgbench and the shop's writer work.
+        folder: created, or replaced if an earlier demo created it (otherwise ConfigError).
+        seconds: the duration of the load by pgbench and the shop's writer.
         scale: pgbench's scale; 100,000 accounts each.
         as_json: one JSON document on standard output instead of text.
     """

@@ -1,4 +1,4 @@
-"""`python -m tailrace.demo FOLDER`: starts the PostgreSQL of a played demo again, until Ctrl-C."""
+"""`python -m tailrace.demo FOLDER`: starts the PostgreSQL of an earlier demo again, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..cli.output import out
 from ..errors import TailraceError
-from .place import server_of
+from .demo_folder import server_of
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The demo's load: pgbench and the shop's writer, in parallel."""
+"""Runs the demo's load: pgbench and the shop's writer, in parallel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .shop import ShopWriter
 
 @dataclass(frozen=True)
 class ShopLoad:
-    """What was done to the source: transactions of pgbench and of the writer, acts, roll-backs."""
+    """The load of the source: transactions of pgbench and of the writer, acts, rollbacks."""
 
     pgbench_transactions: int
     writer_transactions: int
@@ -44,15 +44,14 @@ def pgbench(url: str, log: Path, *arguments: str, stop: threading.Event | None =
 def load(
     url: str, folder: Path, seconds: float, *, stop: threading.Event, show: Callable[[str], None]
 ) -> ShopLoad:
-    """Runs both for that many seconds; each act of the writer is reported as it happens. `stop` ends it
-    early."""
+    """Runs both for `seconds`; calls `show` with each act of the writer. `stop` ends it early."""
     acts: list[str] = []
 
-    def tell(act: str) -> None:
+    def record(act: str) -> None:
         acts.append(act)
         show(act)
 
-    writer = ShopWriter(url, seconds, tell)
+    writer = ShopWriter(url, seconds, record)
     arguments = ("-n", "-c", "2", "-j", "1", "-T", str(max(1, round(seconds))))
     with ThreadPoolExecutor(2, thread_name_prefix="load") as pool:
         bench = pool.submit(pgbench, url, folder / "pgbench.log", *arguments, stop=stop)

@@ -1,4 +1,4 @@
-"""The demo's order of events: read `play` to see them all."""
+"""Runs the demo's steps in order (`play`)."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from ..state.baselines import Baseline, read_baselines
 from ..state.progress import Progress
 from ..state.totals import last_stored
 from ..validate.validation import ValidationReport
-from . import place, shop
+from . import demo_folder, shop
 from .load import ShopLoad, pgbench
 from .load import load as do_load
-from .played import Played, TableLine
 from .plot import plot
 from .questions import ask
+from .result import DemoResult, TableLine
 from .show import Show
 from .story import life
 
 PATIENCE_S = 900.0
-"""Maximum seconds for a step of the demo: what has not happened by then never will."""
+"""The maximum number of seconds for a step of the demo."""
 
 
-def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
-    """Runs everything; the server is stopped and everything else left in the folder."""
+def play(folder: Path, *, seconds: float, scale: int, show: Show) -> DemoResult:
+    """Runs everything, and stops the server; everything else stays in the folder."""
     spark = background_session("tailrace demo", SparkSettings(start="at_once"))
     spark.begin()
     before = counted()
-    with place.make(folder) as server:
+    with demo_folder.make(folder) as server:
         show.step(f"PostgreSQL runs in {folder / 'pg'}")
         url = _fill(server, folder, scale, show)
         task_file = folder / "demo.yaml"
-        made = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
-        show.step(f"task file {task_file} written for {len(made.tables)} tables")
-        for one in made.findings:
+        written = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
+        show.step(f"task file {task_file} written for {len(written.tables)} tables")
+        for one in written.findings:
             show.act(f"{one.level}: {one.what} ({one.where})")
         task = load(task_file)
-        played = Played(str(folder), str(task_file), task.target.path, task.changes_path("shop.customer"))
+        played = DemoResult(str(folder), str(task_file), task.target.path, task.changes_path("shop.customer"))
         with show.doing("Spark starts"):
             while not spark.ready:
                 spark.check()
                 time.sleep(0.1)
         with _running(task_file, spark) as running:
-            _baseline(task, made.tables, running, show)
+            _baseline(task, written.tables, running, show)
             began = time.monotonic()
             played.load = _load(task, url, folder, seconds, running, show)
             played.drained_in = _drain(task, running, show)
@@ -78,27 +78,27 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> Played:
     show.step(f"lag and throughput of the run are drawn in {played.plot}")
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
     played.spark = {kind: asdict(one) for kind, one in since(before).items() if one.jobs}
-    played.next = place.hints(folder, task_file, task.target_path("shop.customer"))
+    played.next = demo_folder.hints(folder, task_file, task.target_path("shop.customer"))
     played.seconds, played.steps = show.seconds, show.steps
     return played
 
 
 def _fill(server: EmbeddedPostgres, folder: Path, scale: int, show: Show) -> str:
     with psycopg.connect(server.tcp_url(), autocommit=True) as session:
-        session.execute(f"create database {place.DATABASE}")
-    url = server.tcp_url(place.DATABASE)
+        session.execute(f"create database {demo_folder.DATABASE}")
+    url = server.tcp_url(demo_folder.DATABASE)
     with show.doing(f"loading pgbench's tables at scale {scale}"):
         pgbench(url, folder / "pgbench.log", "-i", "-q", "-s", str(scale))
         shop.build(url)
         with psycopg.connect(url, autocommit=True) as session:
-            # It has no key, and is append-only; the check would nevertheless warn of updates.
+            # The table has no key, and is append-only; the check would nevertheless warn of updates.
             session.execute("alter table pgbench_history replica identity full")
     show.step(f"pgbench's tables at scale {scale} and the schema shop are loaded")
     return url
 
 
 class Running:
-    """The task, running in a thread of its own (its capture in a process of its own)."""
+    """The task, which runs in a separate thread (its capture in a separate process)."""
 
     def __init__(self, work: Future[None]) -> None:
         self._work = work
@@ -107,7 +107,7 @@ class Running:
         """Raises the error that ended the task, if it has ended."""
         if self._work.done():
             self._work.result()
-            raise TailraceError("the task ended before the demo did", where="tailrace run")
+            raise TailraceError("the task ended before the demo", where="tailrace run")
 
     def until(self, done: Callable[[], bool], what: str, tick: Callable[[], None]) -> None:
         """Waits for a condition while the task runs."""
@@ -160,7 +160,7 @@ def _load(task: Task, url: str, folder: Path, seconds: float, running: Running, 
 
 
 def _drain(task: Task, running: Running, show: Show) -> float:
-    """Waits until all that the source has is applied; seconds it took."""
+    """Waits until all changes of the source are applied; returns the seconds that it took."""
     began = time.monotonic()
     source = open_source(task)
     try:

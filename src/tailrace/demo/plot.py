@@ -1,4 +1,4 @@
-"""A plot of a task's lag and throughput, as SVG, from its ledgers: no package draws it."""
+"""Draws a plot of a task's lag and throughput, as SVG, from its ledgers, without a plotting package."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def _panels(task: Task) -> list[Panel]:
     every = range(max(rates, default=0) + 2)
     return [
         Panel("seconds from commit to target", lag),
-        Panel("rows stored a second", [(float(s), rates.get(s, 0.0)) for s in every], steps=True),
+        Panel("rows stored per second", [(float(s), rates.get(s, 0.0)) for s in every], steps=True),
     ]
 
 
 def svg(panels: Sequence[Panel]) -> str:
-    """The panels, one below the other, over the same seconds.
+    """Returns the panels, one below the other, over the same seconds.
 
     >>> svg([Panel("a & b", [(0, 1), (2, 3)])]).count("<path")
     1
@@ -92,9 +92,9 @@ def _panel(one: Panel, number: int, end: float) -> list[str]:
         x = left + (right - left) * share
         parts.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{end * share:.0f} s</text>')
     if one.points:
-        places = [at(*one.points[0])]
+        path_points = [at(*one.points[0])]
         for (_, old), (x, y) in zip(one.points[:-1], one.points[1:], strict=True):
-            places += [at(x, old)] * one.steps + [at(x, y)]
+            path_points += [at(x, old)] * one.steps + [at(x, y)]
         colour = COLOURS[number % len(COLOURS)]
-        parts.append(f'<path d="M{" L".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<path d="M{" L".join(path_points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
     return parts

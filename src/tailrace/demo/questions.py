@@ -1,4 +1,4 @@
-"""The demo's three questions to its own data, put as a user would put them."""
+"""Asks the demo's three questions about its own data, as a user would ask them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..model.sequence import number_of
 TRUNCATED, BUSY = "shop.reading", "public.pgbench_accounts"
 LAST = timedelta(seconds=5)
 SHOWN = 5
-"""Steps of a life that are shown; a busy account has many more."""
+"""The maximum number of changes of a row that are shown; a busy account has many more."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A question in words, as a command, and its rows."""
+    """A question as text and as a command, and its rows."""
 
     question: str
     command: str
@@ -31,7 +31,8 @@ class Answer:
 
 
 def ask(task_file: Path) -> list[Answer]:
-    """As of before the truncate, net changes of the last seconds, one account's life."""
+    """Queries a table's rows before its truncate, the net changes of the last seconds, and the changes of one
+    account."""
     task = OpenTask(task_file)
     return [_before_the_truncate(task), _last_seconds(task), _busiest(task)]
 

@@ -1,4 +1,4 @@
-"""The schema `shop`: deliberately awkward tables, and their contents before anything is captured."""
+"""Defines the schema `shop`: deliberately difficult tables, and their initial rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ create schema shop;
 create domain shop.email as text check (value like '%@%');
 create type shop.status as enum ('new', 'paid', 'sent', 'returned');
 
--- random hexadecimal text of about that length: does not compress, so 8 kB and more go out of line
+-- random hexadecimal text of about that length: does not compress, so 8 kB and more are stored out of line
 create function shop.noise(chars int) returns text language sql volatile as
   $$ select string_agg(md5(random()::text || i), '') from generate_series(1, chars / 32 + 1) as i $$;
 
@@ -49,7 +49,7 @@ create table shop.orders (
 );
 alter table shop.orders replica identity full;
 
--- no key at all: rows may stand here twice
+-- no key at all: rows may be duplicates
 create table shop.event (kind text, amount int, at timestamp, payload json);
 alter table shop.event replica identity full;
 

@@ -1,7 +1,7 @@
-"""A user of the schema `shop`: small mixed transactions all the time, and each act once.
+"""A user of the schema `shop`: continuous small mixed transactions, and each act once.
 
-An act is something change capture gets wrong when it is done carelessly. They are spread over the given
-time; whatever the time, every act happens.
+An act is a case that careless change capture gets wrong. Acts are distributed over the given time; every act
+is executed, however short the time is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..sources.postgresql.connect import Session
 from .schema import ROWS, TABLES
 
 HERO, HERO_LATER = 1_000_001, 2_000_002
-"""The customer whose story the demo shows, before and after its key changes."""
+"""The customer whose changes the demo shows, before and after the key changes."""
 
 
 def build(url: str) -> None:
@@ -28,12 +28,12 @@ def build(url: str) -> None:
 
 
 class ShopWriter:
-    """Works in the shop until the time is over.
+    """Writes to the shop until the time is over.
 
     Args:
         url: the database.
-        seconds: how long; the acts are spread over it and all happen.
-        show: called with one line per act.
+        seconds: the duration, over which all acts are distributed.
+        show: called with a line per act.
     """
 
     def __init__(self, url: str, seconds: float, show: Callable[[str], None] = lambda _: None) -> None:
@@ -62,7 +62,7 @@ class ShopWriter:
             time.sleep(0.004)
 
     def _transaction(self, session: Session) -> None:
-        """One transaction over two or three tables."""
+        """Executes one transaction over two or three tables."""
         self._next += 10
         given = {"n": self._next, "r": self._random.randrange(2000), "s": self._random.random()}
         with session.transaction():

@@ -1,4 +1,4 @@
-"""What the demo shows on a terminal: lines with seconds, a progress bar, and the result."""
+"""Shows the demo on a terminal: lines with seconds, a progress bar, and the result."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..query.render import format_value
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from .played import Played
     from .questions import Answer
+    from .result import DemoResult
     from .story import StoryEvent
 
 
@@ -41,29 +41,29 @@ class Show:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the demo began."""
+        """Seconds since the demo started."""
         return round(time.monotonic() - self._began, 1)
 
     def step(self, words: str) -> None:
-        """A line: what has just happened."""
+        """Prints a line about a completed step."""
         self.steps.append((self.seconds, words))
         self._console.print(f"[bold green]{self.seconds:6.1f} s[/]  {escape(words)}", soft_wrap=True)
 
     def act(self, words: str) -> None:
-        """A smaller line: what the writer has just done to the source."""
+        """Prints a dimmed line about an act of the writer."""
         self.steps.append((self.seconds, words))
         self._console.print(f"[dim]{self.seconds:6.1f} s    {escape(words)}[/]", soft_wrap=True)
 
     @contextmanager
     def doing(self, words: str) -> Iterator[None]:
-        """A spinner while something takes time."""
+        """Shows a spinner while something takes time."""
         self._words = words
         with self._console.status(escape(words)) as self._status:
             yield
         self._status = None
 
     def about(self, detail: str) -> None:
-        """Shows next to the spinner what is being done."""
+        """Shows a detail next to the spinner."""
         if self._status is not None:
             self._status.update(f"{escape(self._words)}: {escape(detail)}")
 
@@ -76,7 +76,7 @@ class Show:
 
     @contextmanager
     def loading(self, task: Task, seconds: float) -> Iterator[None]:
-        """A bar over the time of the load, with the progress of capture and pipeline."""
+        """Shows a bar over the time of the load, with the progress of capture and pipeline."""
         columns = (
             BarColumn(bar_width=10),
             TextColumn("{task.completed:.0f}/{task.total:.0f} s  {task.fields[words]}"),
@@ -88,7 +88,7 @@ class Show:
         self._progress = None
 
     def tick(self) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         if self._progress is None or self._task is None:
             return
         capture = json_files.read(self._task.run_path, "capture") or {}
@@ -100,8 +100,8 @@ class Show:
         done = time.monotonic() - self._load_began
         self._progress.update(self._bar, completed=done, words=words)
 
-    def result(self, played: Played) -> None:
-        """The tables, one row's life, and what to try next."""
+    def result(self, played: DemoResult) -> None:
+        """Prints the tables, the changes of one row, and commands to try next."""
         self._console.print()
         self._console.print(_tables(played))
         self._console.print()
@@ -119,7 +119,7 @@ class Show:
         self._console.print(_spark(played.spark))
 
 
-def _tables(played: Played) -> Group:
+def _tables(played: DemoResult) -> Group:
     title = f"rows of source and target at position {int(played.position[:16], 16):X}"
     columns = [
         Col("table"), Col("source", right=True), Col("target", right=True), Col("equal"),
@@ -172,14 +172,14 @@ def _life(events: list[StoryEvent]) -> Group:
             f"position {int(e.position[:16], 16):X}/{int(e.position[16:32], 16)}",
             f"mask: {escape(', '.join(e.changed)) or 'nothing'}",
         )
-        # An update's images are shown where they differ, an insert's as far as its columns existed then.
+        # An update's images are shown where they differ, an insert's with the columns that existed then.
         names = e.changed if e.oper in ("U", "I") else None
         shown.add_row("\n".join(head), _image(e.before, names), _image(e.after, names))
     return Group(shown, Text(NUMBERS, "dim"))
 
 
 def _image(image: dict[str, Any] | None, names: list[str] | None) -> str:
-    """An image's values, those of some columns when they are named."""
+    """Returns an image's values, or those of some columns."""
     if image is None:
         return "-"
     if names == []:

@@ -1,4 +1,4 @@
-"""The story of one row, read from its change table: what happened to it, in order, before and after."""
+"""Reads the changes of one row from its change table, in order, with before and after images."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class StoryEvent:
     Attributes:
         number: the change's number in the task.
         oper: its letter (I, U, D).
-        operation: the letter in words.
+        operation: the name of the operation.
         time: commit time, UTC.
         transaction: the source's transaction id (decimal).
-        position: where it stands in the source's log (hex).
+        position: its position in the source's log (hex).
         changed: names of the columns in its change mask.
         before, after: the images the source sent, column -> value; None for an image it did not send.
     """
@@ -42,9 +42,9 @@ class StoryEvent:
 
 
 def life(changes: str, column: str, values: Sequence[Any]) -> list[StoryEvent]:
-    """The changes of the rows whose `column` has one of the values, oldest first.
+    """Returns the changes of the rows whose `column` has one of the values, oldest first.
 
-    `changes` is the change table's path. For the demo: a handful of rows are read, not a table.
+    `changes` is the change table's path. For the demo only: it reads a handful of rows, not a table.
     """
     table = dataset(DeltaTable(changes))
     rows = table.to_table(filter=ds.field(column).isin(list(values))).to_pylist()
@@ -82,6 +82,6 @@ def _event(
 
 
 def _image(row: dict[str, Any], names: Sequence[str], carried: bytes | None) -> dict[str, Any]:
-    """The data columns that an image carries."""
+    """Returns the data columns of an image."""
     present = set(range(len(names))) if carried is None else set(mask.decode(carried))
     return {name: row[name] for n, name in enumerate(names) if n >= len(HEADERS) and n in present}

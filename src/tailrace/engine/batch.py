@@ -158,8 +158,8 @@ class Batch:
 
     @property
     def odd(self) -> dict[str, tuple[int, str]]:
-        """Number of changes and first `change_seq` per situation, without the situations of changes as
-        expected."""
+        """The number of changes and the first `change_seq` per situation, without those that have no
+        conflict."""
         found = tally(self.events, self.decided)
         return {name: (many, str(self.rows[SEQ][row])) for name, (many, row) in found.items()}
 
@@ -191,7 +191,8 @@ class Batch:
         return self.events.truncates if end is None or epoch is None else int(epoch[end])
 
     def last(self, source: Source) -> Ints:
-        """Of each key's number the last change that takes part and that no truncate follows; -1: none."""
+        """Returns for each key number the last effective change after the last truncate; -1 if it has
+        none."""
         effective = self.decided.effective & self.events.behind(self.truncates)
         return replace(self.decided, effective=effective).last(source.keys.place, len(source.last))
 
@@ -221,7 +222,7 @@ class Batch:
 
 
 def taken_and_added(source: Source, events: Events) -> tuple[Ints, Ints]:
-    """Returns per row of a keyless table how many copies to remove, as far as they exist, and then to add.
+    """Returns per row of a keyless table the number of copies to remove, if they exist, and then to add.
 
     All changes are applied leniently: each adds a copy, or removes one if it exists. Whatever the target has,
     a sequence of such steps equals two: remove as many copies as the steps were ever below their start, then
@@ -237,7 +238,7 @@ def taken_and_added(source: Source, events: Events) -> tuple[Ints, Ints]:
 
 
 def split(net: Ints) -> tuple[Ints, Ints]:
-    """Returns the copies to remove and to add, if it is known that those to remove exist."""
+    """Returns the copies to remove and to add; the copies to remove must exist."""
     return np.maximum(-net, 0), np.maximum(net, 0)
 
 

@@ -29,7 +29,7 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
         base: the rows before the changes.
 
     Returns:
-        `life` (bigint: 1, 2, ... per row), then the columns of `pairs`, in commit order. A life begins with
+        `life` (bigint: 1, 2, ... per row), then the columns of `pairs`, in commit order. A life starts with
             an insert, or before the changes. It ends with a delete, a truncate (whose `before` is the removed
             row), or another row with the same key.
 
@@ -52,7 +52,7 @@ def chain(changes: ChangeArrays, key: Mapping[str, Any], *, base: pa.Table | Non
 
 
 def _numbered(at: Ints, life: Ints) -> Ints:
-    """Returns the numbers of the lives: 1, 2, ... in the order of their first changes."""
+    """Returns the number of each row's life: 1, 2, ... in the order of their first changes."""
     lives, place = np.unique(life, return_inverse=True)
     first = np.full(len(lives), np.iinfo(np.int64).max)
     np.minimum.at(first, place, at)

@@ -94,7 +94,7 @@ class ChangeArrays:
         data = [n for n in table.column_names if not n.startswith(prefix)]
         chosen = data if columns is None else [*(k for k in key if k not in columns), *columns]
         ordinals = tuple(names.index(n) for n in chosen)
-        made = ChangeArrays(
+        result = ChangeArrays(
             table,
             tuple(key),
             tuple(chosen),
@@ -103,7 +103,7 @@ class ChangeArrays:
             prefix,
             name,
         )
-        return made._in_order()._usable()
+        return result._in_order()._usable()
 
     def header(self, name: str) -> str:
         """Returns the full name of a header column."""

@@ -12,7 +12,7 @@ Places = npt.NDArray[np.int64]
 
 
 class ChunkedTake:
-    """Rows at some indexes; -1 is NULL. Their distribution over chunks is computed once for all columns.
+    """Takes rows at indexes (-1 is NULL). Their distribution over chunks is computed once for all columns.
 
     >>> ChunkedTake(np.array([3, -1, 0])).of(pa.chunked_array([[7, 8], [9, 10]])).to_pylist()
     [10, None, 7]

@@ -19,16 +19,16 @@ OP, KEPT = "header__op", "header__kept"
 target's value is kept; NULL if none is."""
 UPSERT: Final = "U"
 HAVE, TAKE, ADD, LEFT = "header__have", "header__take", "header__add", "header__left"
-"""Of a row of a table without key (bigint): copies that the target has; copies that changes take away, as far
-as they are there; copies that changes add after that; copies that there are then."""
+"""Columns of a row of a keyless table (bigint): copies in the target; copies that changes remove, if they
+exist; copies that changes add after that; the resulting copies."""
 WHY = "header__why"
-"""Next to the images: what is wrong with a change's values (string; NULL: nothing)."""
+"""Column of images: the error in a change's values (string; NULL: none)."""
 MASK, AT, DETAIL = "header__mask", "header__at", "header__detail"
 """Columns of an image: `column_mask` (binary), `timestamp`, `change_row_log_detail` (string)."""
 NATIVE_OF = "header__native_{}"
-"""Next to rows that came from a key log: its own value of a column of key logs."""
+"""Prefix for rows of a key log: the log's own value of a column."""
 RAW_OF = "header__raw_{}"
-"""Next to judged changes: the value of a column in the type of the changes, where the target's is another."""
+"""Prefix for checked changes: a column's value in the type of the changes, if the target's type differs."""
 LETTER = "header__letter"
 """Column of an archive's rows: `change_oper` (string); `OPER` is then an insert."""
 
@@ -47,7 +47,7 @@ def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def raw_values(rows: pa.Table) -> pa.Table:
-    """Judged changes with the values that they came with (`RAW_OF`)."""
+    """Returns checked changes with their original values (`RAW_OF`)."""
     prefix = RAW_OF.format("")
     for name in [n for n in rows.schema.names if n.startswith(prefix)]:
         field = rows.schema.field(name).with_name(name.removeprefix(prefix))

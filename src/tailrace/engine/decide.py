@@ -1,8 +1,8 @@
 """Decides for each change whether its row existed just before it; exact, although all changes are decided at
 once.
 
-The events of a key are ordered after the target's row: an event finds what the last effective event left. An
-insert leaves a row, a delete leaves none, and a skipped update leaves the row as it was.
+The events of a key follow the target's row in order. An event finds the result of the last effective event.
+An insert leaves a row, a delete leaves no row, and a skipped update leaves the row unchanged.
 
 A change of key affects two keys, and under a policy that skips changes each may depend on the other. So the
 outcomes of key changes are guessed (all as expected), and decided again under that guess until it is right.
@@ -84,8 +84,8 @@ def decide_bag(
     >>> [NAMES[s] for s in decide_bag(two, np.array([1]), Rules.of("strict")).situation]
     ['D1', 'D0', 'I0']
     """
-    met = _met_copies(events, copies, rules)
-    decided = _decided(events, _places(events, met), met, rules, counted)
+    met = _copies_existed(events, copies, rules)
+    decided = _decided(events, _situations_of_row(events, met), met, rules, counted)
     updates = np.flatnonzero((events.oper == UPDATE) & (events.before >= 0))
     old = events.before[updates]
     decided.effective[old] = decided.effective[updates] & met[old]
@@ -141,7 +141,7 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
     if events.bad is not None:
         takes &= ~events.bad
     takes[out] = True
-    line = _Line.of(np.flatnonzero(takes), events, exists)
+    line = _KeyOrder.of(np.flatnonzero(takes), events, exists)
     old_met, new_met = np.ones(len(moves), np.bool_), np.zeros(len(moves), np.bool_)
     for _ in range(len(moves) + 1):
         if len(moves):
@@ -157,7 +157,7 @@ def _existed(events: Events, exists: Bools, rules: Rules) -> Bools:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _KeyOrder:
     """Events ordered by key, and by time within a key."""
 
     order: Ints
@@ -165,13 +165,13 @@ class _Line:
     first: Bools
 
     @staticmethod
-    def of(rows: Ints, events: Events, exists: Bools) -> _Line:
+    def of(rows: Ints, events: Events, exists: Bools) -> _KeyOrder:
         order = rows[np.argsort(events.life[rows], kind="stable")]
         mine = events.life[order]
         starts = np.ones(len(order), np.bool_)
         starts[1:] = mine[1:] != mine[:-1]
         begin = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
-        return _Line(order, begin, exists[events.key[order]] & events.begins_met[order])
+        return _KeyOrder(order, begin, exists[events.key[order]] & events.begins_met[order])
 
     def met(self, after: npt.NDArray[np.int8], many: int) -> Bools:
         """Returns per row whether its key had a row before it, left by the last effective event or by the
@@ -193,7 +193,7 @@ class _Line:
             walk = np.cumsum(step[self.order])
             behind = np.concatenate([[0], walk[:-1]])
             start = np.arange(len(walk)) == self.begin
-            now = behind - behind[self.begin]  # the walk of this key only, before each event
+            now = behind - behind[self.begin]  # the sum of this key only, before each event
             have = np.minimum(first[self.order], len(walk))  # more are never removed
             # The minimum of each key so far: offsets keep the values of keys apart.
             apart = np.cumsum(start) * (4 * len(walk) + 1)
@@ -204,7 +204,7 @@ class _Line:
 
 def _situations(events: Events, existed: Bools) -> Ints:
     """Returns the situation of each row; see `rules`."""
-    found = _places(events, existed)
+    found = _situations_of_row(events, existed)
     moves = events.moves
     out = events.old[moves]
     met = np.array([_PLACE[n] for n in ("K00", "K01", "K10", "K11")])
@@ -212,7 +212,7 @@ def _situations(events: Events, existed: Bools) -> Ints:
     return found
 
 
-def _places(events: Events, existed: Bools) -> Ints:
+def _situations_of_row(events: Events, existed: Bools) -> Ints:
     """Returns the situations of changes that affect one row."""
     found = np.full(len(events), _PLACE["?"], np.int64)
     found[events.oper == TRUNCATE] = _PLACE["T"]
@@ -236,7 +236,7 @@ def plain(oper: npt.NDArray[np.str_]) -> Ints:
     return found
 
 
-def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
+def _copies_existed(events: Events, copies: Ints, rules: Rules) -> Bools:
     """Returns whether the row that a change removes existed; False for inserts.
 
     A change adds a copy (I, U) or removes one (D, and B for its update). A copy that does not exist cannot be
@@ -249,7 +249,7 @@ def _met_copies(events: Events, copies: Ints, rules: Rules) -> Bools:
     updates = np.flatnonzero((oper == UPDATE) & (events.before >= 0))
     inserts = rules.on.get("update_missing") == "apply"
     good = np.ones(len(events), np.bool_) if events.bad is None else ~events.bad
-    line = _Line.of(np.flatnonzero((oper != TRUNCATE) & good), events, copies > 0)
+    line = _KeyOrder.of(np.flatnonzero((oper != TRUNCATE) & good), events, copies > 0)
     while True:
         step = np.where(takes, -1, np.where(np.isin(oper, [INSERT, UPDATE]) & adds, 1, 0))
         met = takes & line.counted(step, np.where(events.begins_met, copies[events.key], 0))

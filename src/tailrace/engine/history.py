@@ -1,5 +1,5 @@
-"""Every version of every row that changed, with the time in which it was valid (slowly changing dimension,
-type 2)."""
+"""Computes every version of every changed row, with its period of validity (slowly changing dimension, type
+2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .reserved_names import refuse_reserved
 START_AT, END_AT = "__START_AT", "__END_AT"
 VALID_FROM, VALID_TO, CURRENT = "valid_from", "valid_to", "is_current"
 RESULT_COLUMNS = (ABSENT, VALID_FROM, VALID_TO, CURRENT, START_AT, END_AT)
-"""Columns of versions beside the data."""
+"""Columns of versions in addition to the data."""
 
 
 def history(
@@ -90,19 +90,21 @@ def history_parts(
         headers = [c for c in (changes.column("timestamp"), changes.seq) if c is not None]
         *data, seq = columns([*(parts[0].values[n] for n in changes.columns), *headers])
         times = data.pop() if len(headers) == 2 else None
-        made = {
+        result = {
             n: picked_of(c, [v.places(n) for v in found]) for n, c in zip(changes.columns, data, strict=True)
         }
         first = list(
             pool.map(
-                lambda v, k: v.first({n: made[n][k] for n in tracked}, unknown_is_null),
+                lambda v, k: v.first({n: result[n][k] for n in tracked}, unknown_is_null),
                 found,
                 range(len(found)),
             )
         )
         last = [np.append(f[1:], True)[: len(f)] for f in first]
         shown = [None if k.all() else pa.array(k) for k in last]
-        made = {n: [_kept(a, k) for a, k in zip(arrays, shown, strict=True)] for n, arrays in made.items()}
+        result = {
+            n: [_filtered(a, k) for a, k in zip(arrays, shown, strict=True)] for n, arrays in result.items()
+        }
         own = {ABSENT: [v.absent(k) for v, k in zip(found, last, strict=True)]}
         begin = [v.start[k] for v, k in zip(found, first, strict=True)]
         end = [v.ends[k] for v, k in zip(found, last, strict=True)]
@@ -111,7 +113,7 @@ def history_parts(
         own[CURRENT] = [pa.array(p < 0) for p in end]
         for name, at in ((START_AT, begin), (END_AT, end)):
             own[name] = picked_of(seq, at)
-    return _joined(made), _joined(own)
+    return _joined(result), _joined(own)
 
 
 def _joined(columns: Mapping[str, list[pa.Array]]) -> dict[str, pa.ChunkedArray]:
@@ -197,5 +199,5 @@ class _Versions:
         return list_names(np.stack([self.places(n)[shown] < 0 for n in names], axis=1), names)
 
 
-def _kept(values: pa.Array, shown: pa.Array | None) -> pa.Array:
+def _filtered(values: pa.Array, shown: pa.Array | None) -> pa.Array:
     return values if shown is None else values.filter(shown)

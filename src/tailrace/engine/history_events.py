@@ -1,4 +1,4 @@
-"""Events of a kept history: cleaned, and with ties between them decided.
+"""Cleans the events of a stored history, and decides ties between them.
 
 An event is a row of data columns with a key, a sequence and an operation. The result depends neither on the
 order of the events nor on repetitions.
@@ -20,8 +20,9 @@ from .columns import one
 from .keys import Keys
 
 SEQUENCE, OPERATION, CARRIES, TIME = "__sequence", "__operation", "__carries", "__time"
-"""Columns beside the data: the sequence (any ordered type); `U` (upsert), `D` (delete) or `T` (truncate); the
-data columns in the image (a mask, bit n is data column n; NULL: all); the time (timestamp, UTC)."""
+"""Columns in addition to the data: the sequence (any ordered type); `U` (upsert), `D` (delete) or `T`
+(truncate); the data columns in the image (a mask, bit n is data column n; NULL: all); the time (timestamp,
+UTC)."""
 UPSERT_EVENT, DELETE_EVENT, TRUNCATE_EVENT = "U", "D", "T"
 NO_SEQUENCE, NAN_SEQUENCE, NO_KEY, NO_OPERATION, TIED, TOO_LATE = (
     "NULL as its sequence: its position in the order is unknown",

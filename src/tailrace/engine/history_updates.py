@@ -88,8 +88,8 @@ class HistoryRules:
             tracked = self.tracked + tuple(n for n in wanted.tracked if n in new)
         elif self.tracked != wanted.tracked:
             return None
-        made = replace(self, columns=self.columns + new, tracked=tracked)
-        return made if made == replace(wanted, columns=made.columns, tracked=tracked) else None
+        result = replace(self, columns=self.columns + new, tracked=tracked)
+        return result if result == replace(wanted, columns=result.columns, tracked=tracked) else None
 
     @property
     def opens_versions(self) -> list[str]:
@@ -126,23 +126,23 @@ def versions(events: pa.Table, rules: HistoryRules) -> pa.Table:
     nothing = rows.select(list(rules.columns))[:0]
     # Versions do not record unknown values: they are NULL here.
     found, own = history_parts(changes, nothing, rules.opens_versions, unknown_is_null=True)
-    start, end = (_places(own[n]) for n in (START_AT, END_AT))
+    start, end = (_image_indexes(own[n]) for n in (START_AT, END_AT))
     if rules.scd_type == 1:
         found = {n: column.filter(pa.array(end < 0)) for n, column in found.items()}
         start, end = start[end < 0], end[end < 0]
-    made = {n: one(found[n]) for n in rules.columns}
+    combined = {n: one(found[n]) for n in rules.columns}
     sequence, time = one(events[SEQUENCE]), one(events[TIME])
-    made |= {START_AT: take_rows(sequence, start), END_AT: take_rows(sequence, end)}
+    combined |= {START_AT: take_rows(sequence, start), END_AT: take_rows(sequence, end)}
     if rules.timed:
-        made |= {
+        combined |= {
             VALID_FROM: take_rows(time, start),
             VALID_TO: take_rows(time, end),
             CURRENT: pa.array(end < 0),
         }
-    return pa.Table.from_arrays([*made.values()], [*made])
+    return pa.Table.from_arrays([*combined.values()], [*combined])
 
 
-def _places(column: pa.ChunkedArray) -> Ints:
+def _image_indexes(column: pa.ChunkedArray) -> Ints:
     return np.asarray(one(column).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -174,29 +174,29 @@ def update_history(
     base = np.zeros(rows.num_rows, np.bool_) if since is None else since.older(rows, START_AT)
     start = _as_events(rows.filter(pa.array(base)), known.schema, rules.timed)
     counted, _, _ = decide_ties(pa.concat_tables([new, known, start]), rules.key)
-    made = versions(counted, rules)
-    old = hashes([one(rows[n]) for n in made.column_names])
-    now = hashes([one(made[n]) for n in made.column_names])
+    result = versions(counted, rules)
+    old = hashes([one(rows[n]) for n in result.column_names])
+    now = hashes([one(result[n]) for n in result.column_names])
     removed = np.flatnonzero(~np.isin(old, now))
-    added = made.filter(pa.array(~np.isin(now, old)))
+    added = result.filter(pa.array(~np.isin(now, old)))
     return HistoryUpdate(removed, added)
 
 
 def _as_events(rows: pa.Table, schema: pa.Schema, timed: bool) -> pa.Table:
     """Returns versions as the upserts that started them."""
-    made = []
+    result = []
     for field in schema:
         if field.name == SEQUENCE:
-            made.append(rows[START_AT])
+            result.append(rows[START_AT])
         elif field.name == TIME and timed:
-            made.append(rows[VALID_FROM])
+            result.append(rows[VALID_FROM])
         elif field.name == OPERATION:
-            made.append(pa.array(np.full(rows.num_rows, UPSERT_EVENT, object), pa.string()))
+            result.append(pa.array(np.full(rows.num_rows, UPSERT_EVENT, object), pa.string()))
         elif field.name in rows.column_names:
-            made.append(rows[field.name])
+            result.append(rows[field.name])
         else:
-            made.append(pa.nulls(rows.num_rows, field.type))
-    return pa.table(made, schema=schema)
+            result.append(pa.nulls(rows.num_rows, field.type))
+    return pa.table(result, schema=schema)
 
 
 @dataclass(frozen=True)
@@ -238,17 +238,17 @@ class StartPerKey:
     def _finder(self, columns: Sequence[pa.Array]) -> Ints:
         if not len(self) or not len(columns[0]):
             return np.full(len(columns[0]), -1)
-        made, place = self._numbered
-        found = made.find(columns)
+        numbered, place = self._numbered
+        found = numbered.find(columns)
         return np.where(found >= 0, place[found], -1)
 
     @cached_property
     def _numbered(self) -> tuple[Keys, Ints]:
         """The numbered keys, and the row index of each number."""
-        made = Keys([one(self.keys[n]) for n in self.key])
-        place = np.empty(len(made.last), np.int64)
-        place[made.place] = np.arange(len(self))
-        return made, place
+        numbered = Keys([one(self.keys[n]) for n in self.key])
+        place = np.empty(len(numbered.last), np.int64)
+        place[numbered.place] = np.arange(len(self))
+        return numbered, place
 
     def reached(self, rows: pa.Table, column: str) -> Bools:
         """Returns the rows of these keys whose value is NULL, or at their start or later."""

@@ -1,6 +1,7 @@
-"""Images of each key in order: the versions of a row that they start and end, and the origin of their values.
+"""Orders the images of each key: the versions of a row that they start and end, and the origin of their
+values.
 
-This is shared by the queries. Rows before the changes are at the start of their key's images, with operation
+All queries use it. Rows before the changes are at the start of their key's images, with operation
 `EARLIER`. They are the base's rows. Without a base, they are known earlier rows (`ChangeArrays.earlier`), or
 what the first image of a key contains. A *life* is the images of one row from its insert to its delete,
 through every change of its key. A column that an image does not have keeps the value of the previous image in
@@ -70,16 +71,16 @@ class KeyTimelines:
         Raises:
             UnsupportedError: the table has no key, so images cannot be assigned to rows.
         """
-        return KeyTimelines._made(changes, base, None)[0]
+        return KeyTimelines._ordered(changes, base, None)[0]
 
     @staticmethod
     def parts(changes: ChangeArrays, base: pa.Table | None, pool: Executor) -> list[KeyTimelines]:
         """Returns the images in small parts, for queries that treat each key separately; one part if keys
         change."""
-        return KeyTimelines._made(changes, base, pool)
+        return KeyTimelines._ordered(changes, base, pool)
 
     @staticmethod
-    def _made(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[KeyTimelines]:
+    def _ordered(changes: ChangeArrays, base: pa.Table | None, pool: Executor | None) -> list[KeyTimelines]:
         if not changes.key:
             raise UnsupportedError(
                 "the table has no key, so images cannot be assigned to rows",
@@ -103,7 +104,7 @@ class KeyTimelines:
                 changes=changes, values=data, row=row, at=np.maximum(row - before, -1), oper=oper[row],
                 key=numbers[row], bare=np.zeros(len(row), np.bool_), whole=base is not None, moves=moves,
             )  # fmt: skip
-            return lines if lines.whole else lines._met(earlier)
+            return lines if lines.whole else lines._with_earlier_rows(earlier)
 
         earlier = None
         left_out = before + changes.truncates
@@ -119,7 +120,7 @@ class KeyTimelines:
     def __len__(self) -> int:
         return len(self.row)
 
-    def _met(self, earlier: Ints | None) -> KeyTimelines:
+    def _with_earlier_rows(self, earlier: Ints | None) -> KeyTimelines:
         """Adds images of rows that existed before the changes.
 
         These are rows of keys whose first image is that of an update or delete without an earlier truncate.
@@ -228,7 +229,7 @@ class KeyTimelines:
 
     @lazy
     def _by_life(self) -> tuple[Ints, Ints]:
-        """The images ordered by life, and the first image of each one's life."""
+        """The images ordered by life, and for each of them the first image of its life."""
         order = np.lexsort((self.at, self.life)) if self._moved.any() else np.arange(len(self))
         new = np.ones(len(self), np.bool_)
         new[1:] = np.diff(self.life[order]) != 0
@@ -242,7 +243,7 @@ class KeyTimelines:
 
     @lazy
     def _previous(self) -> Ints:
-        """The previous image of every image, if lives include several keys."""
+        """The previous image of every image, if a row has had several keys."""
         order, first = self._by_life
         found = np.full(len(self), -1, np.int64)
         found[order[1:]] = np.where(first[1:] == np.arange(1, len(self)), -1, order[:-1])
@@ -255,7 +256,7 @@ class KeyTimelines:
             return self.row
         if self.changes.sparse or self._lacks is not None:
             return self._filled(carries, self.lost(column))
-        return self._known
+        return self._complete_source
 
     def lost(self, column: str) -> Bools | None:
         """Returns which images belong to updates that changed a column without including it; None if none."""
@@ -263,7 +264,7 @@ class KeyTimelines:
         return None if loses is None else loses[self.at.clip(0)] & (self.at >= 0)
 
     @lazy
-    def _known(self) -> Ints:
+    def _complete_source(self) -> Ints:
         """`source` of columns outside the key if all images are complete."""
         return self._filled(~self.bare)
 

@@ -119,9 +119,9 @@ def _rows(
         other=INSERTED,
     )
     place = pa.array(picked, mask=(oper == T) | (picked < 0))
-    made = {n: one(rows[n]).take(place) for n in changes.columns}
-    made |= {ABSENT: pa.nulls(len(picked), pa.list_(pa.string())), CHANGE_TYPE: kind}
-    return pa.table(made | commit_columns(changes, at))
+    result = {n: one(rows[n]).take(place) for n in changes.columns}
+    result |= {ABSENT: pa.nulls(len(picked), pa.list_(pa.string())), CHANGE_TYPE: kind}
+    return pa.table(result | commit_columns(changes, at))
 
 
 class KeylessState:

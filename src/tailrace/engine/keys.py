@@ -1,4 +1,4 @@
-"""Looks up rows by key, whole columns at a time, for keys of any columns."""
+"""Looks up rows by key, for entire columns, with keys of any columns."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .lazy import lazy
 Places = npt.NDArray[np.int64]
 
 CLOSE, SPREAD = 4, 128
-"""The maximum span per value for numbering, and for looking up, integers in a table over their span instead
-of by hashing. It needs 4 bytes per number of the span, and a tenth of the time."""
+"""The maximum range per value for which integers are numbered, and looked up, in a table over their range
+instead of by hashing. It needs 4 bytes per number of the range, and a tenth of the time."""
 
 
 class Keys:
@@ -58,10 +58,10 @@ class Keys:
         >>> keys.place.tolist(), keys.last.tolist(), keys.find([pa.array(["1.00", "3"])]).tolist()
         ([0, 1, 0], [2, 1, -1], [0, -1])
         """
-        made = copy(self)
-        made.__dict__.pop("last", None)
-        made.place, made._first = first[self.place], first
-        return made
+        result = copy(self)
+        result.__dict__.pop("last", None)
+        result.place, result._first = first[self.place], first
+        return result
 
     @lazy
     def last(self) -> Places:
@@ -112,7 +112,7 @@ class _Words:
         """Returns the number of each value; -1 for unknown values."""
         column = _comparable(column)
         if self._table is not None and column.type == self._values.type:
-            return _looked_up(column, *self._table)
+            return _entries(column, *self._table)
         found = pc.index_in(column, value_set=self._values).fill_null(-1)
         return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
@@ -128,7 +128,7 @@ class _Words:
         return low, table
 
 
-def _looked_up(column: pa.Array, low: int, table: npt.NDArray[np.int32]) -> Places:
+def _entries(column: pa.Array, low: int, table: npt.NDArray[np.int32]) -> Places:
     """Returns the entry for each value in a table that begins at `low`; -1 if it has none."""
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     values = _integers(column.fill_null(low) if column.null_count else column)

@@ -1,4 +1,4 @@
-"""Connected components of keys that are linked by changes of key, and so must be decided together."""
+"""Finds connected components of keys that are linked by changes of key, and so must be decided together."""
 
 from __future__ import annotations
 

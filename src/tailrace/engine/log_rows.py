@@ -241,7 +241,7 @@ def written(
     digits = sequence.matrix(seq)
     number = pa.array(sequence.numbers_of(digits))
     at = pa.scalar(now, pa.timestamp("us", "UTC"))
-    made: dict[str, pa.Array | pa.Scalar] = {
+    result: dict[str, pa.Array | pa.Scalar] = {
         "run_id": pa.scalar(header.run_id),
         "group_id": pa.scalar(header.group_id),
         "subscription_id": pa.scalar(header.subscription),
@@ -257,19 +257,19 @@ def written(
         "insert_ts": at,
     }
     if DETAIL in taken.schema.names:
-        made["change_row_log_detail"] = taken[DETAIL]
+        result["change_row_log_detail"] = taken[DETAIL]
     if texts.images is not None:
-        made["after_image"] = texts.images
-    made |= _native(taken, made)
-    return pa.table([_column(made.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
+        result["after_image"] = texts.images
+    result |= _native(taken, result)
+    return pa.table([_column(result.get(f.name), f.type, len(oper)) for f in schema], schema=schema)
 
 
-def _native(rows: pa.Table, made: Mapping[str, pa.Array | pa.Scalar]) -> dict[str, pa.Array]:
+def _native(rows: pa.Table, result: Mapping[str, pa.Array | pa.Scalar]) -> dict[str, pa.Array]:
     """Returns the values of the key log that the changes came from, for columns without a new value."""
     prefix = NATIVE_OF.format("")
     found = {n.removeprefix(prefix): one(rows[n]) for n in rows.schema.names if n.startswith(prefix)}
     if (finer := found.get("change_row_type")) is not None:
-        found["change_row_type"] = pc.coalesce(finer, made["change_row_type"])
+        found["change_row_type"] = pc.coalesce(finer, result["change_row_type"])
     return found
 
 
@@ -317,13 +317,13 @@ def _keys(
     """
     none = pa.scalar(None, pa.string())
     known = [DELETE] if rules.mode == "archive" and _is_row(header) else [UPDATE, DELETE]
-    made = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, known)), own, none)}
+    result = {"before_key": pc.if_else(pa.array(np.isin(lines.oper, known)), own, none)}
     if lines.moved.any():
         texts = items([_item(lines.old, header, i, None) for i in _key(header)])
         moved = pa.array(lines.moved)
-        made["before_key"] = pc.replace_with_mask(made["before_key"], moved, texts)
-        made["after_key"] = pc.if_else(moved, own, none)
-    return made
+        result["before_key"] = pc.replace_with_mask(result["before_key"], moved, texts)
+        result["after_key"] = pc.if_else(moved, own, none)
+    return result
 
 
 def _key(header: KeyLogHeader) -> list[int]:
@@ -350,8 +350,10 @@ def _images(rows: pa.Table, header: KeyLogHeader, oper: npt.NDArray[np.str_]) ->
         rows, there = rows.filter(pa.array(imaged)), None if there is None else there[imaged]
     if there is not None and there.all():
         there = None
-    made = [_item(rows, header, i, None if there is None else there[:, i]) for i in range(len(header.fields))]
-    texts = image(header.dest, made)
+    result = [
+        _item(rows, header, i, None if there is None else there[:, i]) for i in range(len(header.fields))
+    ]
+    texts = image(header.dest, result)
     if imaged.all():
         return texts
     return pc.replace_with_mask(pa.nulls(len(oper), pa.string()), pa.array(imaged), texts)

@@ -1,11 +1,11 @@
-"""Origin of the values of each key's last image if images have missing columns.
+"""Finds the origin of the values of each key's last image if images have missing columns.
 
 **A column that an image does not have keeps its value in the changed row**, as in an UPDATE that does not
 name it. A change of key applies to the row with the old key, and keeps its values. If that row does not exist
 and the change is applied as an insert, missing values are taken from the before image (B), else they are
 NULL. In an insert, missing columns are NULL.
 
-The changes of a key are divided into *periodes*, each the lifetime of one row. An insert, or an update that
+The changes of a key are divided into *periods*, each the lifetime of one row. An insert, or an update that
 moves a row to the key, starts a period. A delete, or an update that moves the row away, ends it. The first
 period is the target's row with this key, if it exists.
 """
@@ -55,7 +55,7 @@ def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool 
     >>> found.source.tolist(), found.origin.tolist()
     ([[1, 0, -1]], [[-1, -1, 0]])
     """
-    line = _Line.of(events, np.flatnonzero(decided.effective), there, marks=marks)
+    line = _KeyOrder.of(events, np.flatnonzero(decided.effective), there, marks=marks)
     last = np.flatnonzero(np.append(line.key[1:] != line.key[:-1], True)) if len(line.key) else line.key
     deletes = line.ends[last]
     source, origin = line.values(last)
@@ -64,7 +64,7 @@ def find_origins(events: Events, decided: Decided, there: Bools, *, marks: bool 
 
 
 @dataclass(frozen=True)
-class _Line:
+class _KeyOrder:
     """The effective events, ordered by key and time.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Line:
         ends: whether the event ends a period.
         names: whether the event's image has values of its row; images of deleted rows do not.
         start: the first event of its period.
-        came: for an event that moves a row to its key, the event that moved it away; else -1.
+        moved_from: for an event that moves a row to its key, the event that moved it away; otherwise -1.
         target: whether the period is the target's row.
         before: the row of the before image of the first event in the period.
         there: which columns each row's image has.
@@ -84,13 +84,13 @@ class _Line:
     ends: Bools
     names: Bools
     start: Ints
-    came: Ints
+    moved_from: Ints
     target: Bools
     before: Ints
     there: Bools
 
     @staticmethod
-    def of(events: Events, rows: Ints, there: Bools, *, marks: bool) -> _Line:
+    def of(events: Events, rows: Ints, there: Bools, *, marks: bool) -> _KeyOrder:
         """Orders the events; with `marks` no event ends a period, and deleting images have values."""
         rows = rows[np.argsort(events.life[rows], kind="stable")]
         life, oper = events.life[rows], events.oper[rows]
@@ -108,12 +108,12 @@ class _Line:
         came = np.where(events.old[rows] >= 0, place[events.old[rows]], -1)
         target = (first & ~begins & events.begins_met[rows])[start]
         before, names = events.before[rows][start], ~goes | marks
-        return _Line(rows, events.key[rows], ends, names, start, came, target, before, there)
+        return _KeyOrder(rows, events.key[rows], ends, names, start, came, target, before, there)
 
     def values(self, events: Ints) -> tuple[Ints, Ints]:
         """Returns `follow` for all columns."""
-        made = [self.follow(column, events) for column in range(self.there.shape[1])]
-        source, origin = (np.stack(found, 1) for found in zip(*made, strict=True))
+        result = [self.follow(column, events) for column in range(self.there.shape[1])]
+        source, origin = (np.stack(found, 1) for found in zip(*result, strict=True))
         return source, origin
 
     def follow(self, column: int, events: Ints) -> tuple[Ints, Ints]:
@@ -133,7 +133,7 @@ class _Line:
             source[open_[known]] = self.rows[value[known]]
             old = ~known & self.target[now]
             origin[open_[old]] = self.key[now[old]]
-            came = self.came[start]
+            came = self.moved_from[start]
             further = ~known & ~old & (came >= 0)
             ended = ~known & ~further
             source[open_[ended]] = filled[now[ended]]

@@ -1,4 +1,4 @@
-"""Changes of a range: every change, or at most one change per key.
+"""Computes the changes of a range: every change, or at most one change per key.
 
 Options and columns are those of Spark's changelog reader (`DataFrameReader.changes`), so that results can be
 combined with Spark's. `sql_server.py` returns net changes in SQL Server's three styles.
@@ -35,7 +35,7 @@ from .reserved_names import refuse_reserved
 Deduplication = Literal["none", "dropCarryovers", "netChanges"]
 MODES: tuple[Deduplication, ...] = ("none", "dropCarryovers", "netChanges")
 RESULT_COLUMNS = (ABSENT, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""Columns of net changes beside the data."""
+"""Columns of net changes in addition to the data."""
 _BEFORE, _AFTER, _TRUNCATE = 0, 1, 2
 
 
@@ -49,7 +49,7 @@ def net(
     """Returns the changes of a range in the form of Spark's changelog.
 
     Args:
-        changes: the range, which may begin at any point in the table's history.
+        changes: the range, which may start at any point in the table's history.
         base: the table's rows before it. Without it, a key had a row before the range if its first change is
             an update or a delete.
         deduplicationMode: `none`, every change; `dropCarryovers`, without updates that change no value;
@@ -201,7 +201,7 @@ def _net_changes(lines: KeyTimelines) -> NetRows:
     last[key[telling]] = lines.at[telling]
     last = np.maximum(last, end)
     if len(lines.changes.truncates) and not lines.whole:
-        old[:] = -1  # the truncate stands for them
+        old[:] = -1  # the truncate represents them
     touched = last >= 0
     both = (old >= 0) & (new >= 0)
     before, after = np.flatnonzero(touched & (old >= 0)), np.flatnonzero(touched & (new >= 0))

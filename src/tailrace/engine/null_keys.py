@@ -1,4 +1,4 @@
-"""Changes whose key is NULL."""
+"""Finds changes whose key is NULL."""
 
 from __future__ import annotations
 

@@ -60,32 +60,32 @@ class Pairing:
     def table(self) -> pa.Table:
         """Returns the pairs in the form of `pairs`."""
         changes, oper = self.lines.changes, self.lines.changes.oper[self.at]
-        made = {"change_seq": take_rows(changes.seq, self.at)}
+        result = {"change_seq": take_rows(changes.seq, self.at)}
         for name in ("transaction_id", "user_name"):
             if (column := changes.column(name)) is not None:
-                made[name] = take_rows(column, self.at)
-        made[CHANGE_TYPE] = first_word(
+                result[name] = take_rows(column, self.at)
+        result[CHANGE_TYPE] = first_word(
             (oper == I, INSERTED), (oper == U, UPDATED), (oper == D, DELETED), other=TRUNCATED
         )
-        made |= commit_columns(changes, self.at)
-        made[CHANGED] = self._changed(oper == U)
+        result |= commit_columns(changes, self.at)
+        result[CHANGED] = self._changed(oper == U)
         before, missing = self._side(self.before, BEFORE_ROW)
         after, missing_too = self._side(self.after, AFTER_ROW)
         names = [f"{side}.{n}" for side in (BEFORE_ROW, AFTER_ROW) for n in changes.columns]
         absent = list_names(np.concatenate([missing, missing_too], axis=1), names)
-        return pa.table(made | {BEFORE_ROW: before, AFTER_ROW: after, ABSENT: absent})
+        return pa.table(result | {BEFORE_ROW: before, AFTER_ROW: after, ABSENT: absent})
 
     def _side(self, images: Ints, side: str) -> tuple[pa.Array, Bools]:
         names = self.lines.changes.columns
         missing = np.zeros((len(images), len(names)), np.bool_)
         columns = []
         for k, name in enumerate(names):
-            place = self._places(images, name)
+            place = self._value_indexes(images, name)
             missing[:, k] = (images >= 0) & (place < 0)
             columns.append(take_rows(self.lines.values[name], place))
         return pa.StructArray.from_arrays(columns, list(names), mask=pa.array(images < 0)), missing
 
-    def _places(self, images: Ints, column: str) -> Ints:
+    def _value_indexes(self, images: Ints, column: str) -> Ints:
         if not len(self.lines):
             return images
         return np.where(images >= 0, self.lines.source(column)[images], -1)
@@ -96,7 +96,7 @@ class Pairing:
         masks = self._change_masks()
         flags = np.zeros((len(self.at), len(changes.columns)), np.bool_)
         for k, name in enumerate(changes.columns):
-            old, new = self._places(self.before, name), self._places(self.after, name)
+            old, new = self._value_indexes(self.before, name), self._value_indexes(self.after, name)
             column = self.lines.values[name]
             differ = values_differ(take_rows(column, old), take_rows(column, new), name)
             mask = np.zeros(len(self.at), np.bool_) if masks is None else masks[self.at, k]

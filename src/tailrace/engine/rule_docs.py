@@ -1,4 +1,4 @@
-"""Generated parts of the documentation: modes, policies, and the outcome of each kind of change."""
+"""Generates parts of the documentation: modes, policies, and the outcome of each kind of change."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def _lines(mode: str, situation: str, text: str) -> list[str]:
         rules = Rules(mode, dict.fromkeys(kinds, policy))
         if policy == "apply" and rules.conflict(situation) == "data_error":
             continue
-        made = rules.outcome(situation)
-        ending = f"{policy} before it" if policy in ENDING and made.conflict else made.effect
-        rows.setdefault((ending, made), []).append(policy)
+        result = rules.outcome(situation)
+        ending = f"{policy} before it" if policy in ENDING and result.conflict else result.effect
+        rows.setdefault((ending, result), []).append(policy)
     found = []
-    for (effect, made), policies in rows.items():
-        names = ", ".join(f"`{p}`" for p in policies) if made.conflict else ""
-        conflict = f"`{made.conflict}`" if made.conflict else ""
+    for (effect, result), policies in rows.items():
+        names = ", ".join(f"`{p}`" for p in policies) if result.conflict else ""
+        conflict = f"`{result.conflict}`" if result.conflict else ""
         ends = effect.endswith("before it")
-        action = "" if ends else f"`{'0x00' if made.action == IGNORED else made.action}`"
-        count = "" if ends else "NULL" if made.rows is None else str(made.rows)
-        flag = "yes" if made.flagged and not ends else ""
+        action = "" if ends else f"`{'0x00' if result.action == IGNORED else result.action}`"
+        count = "" if ends else "NULL" if result.rows is None else str(result.rows)
+        flag = "yes" if result.flagged and not ends else ""
         found.append(f"| {text} | {conflict} | {names} | {effect} | {action} | {count} | {flag} |")
     return found

@@ -19,24 +19,24 @@ from ..wire.keylog_values import IGNORED
 from .lazy import lazy
 
 MODES: Final = {
-    "strict": "every change must hit exactly the row it expects; anything else is flagged",
+    "strict": "every change must find exactly the row that it expects; other changes are flagged",
     "upsert": "an update of a missing row inserts it, an insert of an existing one updates it, a delete of a "
     "missing one is ignored",
     "archive": "every insert, update and delete is appended as a new row; truncates are ignored",
-    "soft_delete": "as upsert, but a deleted row stays and is marked; an insert or update revives it",
+    "soft_delete": "as upsert, but a deleted row stays and is marked; an insert or update restores it",
 }
 CONFLICTS: Final = {
-    "insert_exists": "the row to be inserted, or the new key of an update, is there already",
-    "update_missing": "the row to be updated is not there",
-    "delete_missing": "the row to be deleted is not there",
+    "insert_exists": "the row to be inserted, or the new key of an update, already exists",
+    "update_missing": "the row to be updated does not exist",
+    "delete_missing": "the row to be deleted does not exist",
     "data_error": "the target cannot hold the values",
 }
 POLICIES: Final = {
     "apply": "the change is applied anyway: it overwrites the existing row, or is inserted",
     "ignore": "the change is skipped",
-    "log": "the change is skipped, flagged, and kept in `attrep_apply_exceptions`",
+    "log": "the change is skipped, flagged, and recorded in `attrep_apply_exceptions`",
     "suspend": "the batch ends before the change, and its table is suspended until it is resumed",
-    "stop": "the batch ends before the change, and apply stops with an error that names it",
+    "stop": "the batch ends before the change, and apply stops with an error about it",
 }
 ENDING: Final = ("suspend", "stop")
 _LENIENT = dict.fromkeys(CONFLICTS, "apply") | {"delete_missing": "ignore", "data_error": "stop"}
@@ -244,24 +244,24 @@ def _policy(kind: str, given: str | OnConflict) -> OnConflict:
     if kind not in CONFLICTS:
         raise ConfigError(f"no conflict {kind!r}", hint=f"use one of {', '.join(CONFLICTS)}")
     try:
-        made = OnConflict.model_validate(on_conflict(given))
+        result = OnConflict.model_validate(on_conflict(given))
     except ValidationError:
         raise ConfigError(
             f"no policy {given!r}",
             hint=f"use one of {', '.join(POLICIES)}, or `log then suspend after 100`",
         ) from None
-    if kind == "data_error" and made.policy == "apply":
+    if kind == "data_error" and result.policy == "apply":
         raise ConfigError(
             "values that the target cannot hold cannot be applied",
             hint="use ignore, log, suspend or stop for data_error",
         )
-    return made
+    return result
 
 
 def reason(kind: str | None) -> str | None:
     """Returns the `result_error` of a flagged change.
 
     >>> reason("update_missing")
-    'update_missing: the row to be updated is not there'
+    'update_missing: the row to be updated does not exist'
     """
     return "unknown operation" if kind is None else f"{kind}: {CONFLICTS[kind]}"

@@ -1,4 +1,5 @@
-"""A shard of changes that are all made to fit: all changes of some keys, and the existing rows under them."""
+"""A shard of changes that are all applied: all changes of some keys, and the existing rows with these
+keys."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Shard:
 
     Attributes:
         source: the changes, in order; rows of a keyless table are identified by all of their values.
-        changes: the same, numbered.
+        changes: the changes of `source`, numbered.
         there: the existing rows, in the columns of `source.schema`; those that were not read are NULL.
         number: the number of the key of each.
         ordinals: the bits of the columns in column masks.
@@ -40,8 +41,8 @@ class Shard:
 
         Args:
             rows: `SEQ`, `OPER`, `schema`, and perhaps `MASK`; in any order.
-            there: as in `Shard`; rows whose keys no change names are skipped.
-            key: empty: the table has none.
+            there: as in `Shard`; rows whose keys no change has are skipped.
+            key: names of the key's columns; empty for a keyless table.
         """
         source = Source.of(ordered(rows), key, schema, partial=False)
         number = source.keys.find([one(there[n]) for n in source.known_by])
@@ -59,15 +60,16 @@ class Shard:
         return folded(self.source, self.changes.events, there, self._rows_of).lasting()
 
     @cached_property
-    def _place(self) -> Places:
-        """The index in `there` of each key's number; -1: it has none. The last one is for no key."""
+    def _row_index(self) -> Places:
+        """The index in `there` for each key number; -1 if it has no row. The last entry is for rows without a
+        key."""
         found = np.full(len(self.source.last) + 1, -1, np.int64)
         found[self.number] = np.arange(len(self.number))
         return found
 
     def _rows_of(self, wanted: Places) -> tuple[Places, pa.Table]:
-        known = wanted[self._place[wanted] >= 0]
-        return known, self.there.select(self.source.schema.names).take(pa.array(self._place[known]))
+        known = wanted[self._row_index[wanted] >= 0]
+        return known, self.there.select(self.source.schema.names).take(pa.array(self._row_index[known]))
 
     def _net(self) -> pa.Table:
         take, add = taken_and_added(self.source, self.changes.events)

@@ -1,4 +1,4 @@
-"""Marks of soft delete.
+"""Handles the marks of soft delete.
 
 A delete, and the old key of a key change, is an image of a row that stays. It has the key and the mark. All
 other images clear the mark.

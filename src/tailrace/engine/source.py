@@ -16,7 +16,7 @@ from .keys import Keys, Places
 from .missing_values import ValueOrigins
 
 RowsOf = Callable[[Places], tuple[Places, pa.Table]]
-"""Function that takes key numbers, and returns those of which the table has rows, and the rows."""
+"""A function that takes key numbers, and returns those for which the table has rows, and the rows."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def whole(source: Source, carried: ValueOrigins, rows_of: RowsOf) -> Source:
     """Returns one row per key, with absent values filled from earlier images and from target rows of other
     keys.
 
-    Values that the key's own target row has are left to it (`KEPT`).
+    Values that the key's own target row has are kept there (`KEPT`).
     """
     named = np.array([n in source.key for n in source.schema.names])
     own = (carried.origin == carried.key[:, None]) & ~named
@@ -127,7 +127,7 @@ def _taken(values: pa.Array, at: Places) -> pa.Array:
 
 
 def ordered(rows: pa.Table) -> pa.Table:
-    """Returns images in order."""
+    """Returns images in order of their changes."""
     rows = rows.combine_chunks()
     places = order(rows)
     return rows if places is None else rows.take(pa.array(places)).combine_chunks()

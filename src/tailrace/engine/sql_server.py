@@ -21,7 +21,7 @@ Style = Literal["all", "all with mask", "all with merge"]
 STYLES: tuple[Style, ...] = ("all", "all with mask", "all with merge")
 START_LSN, OPERATION, UPDATE_MASK = "__$start_lsn", "__$operation", "__$update_mask"
 RESULT_COLUMNS = (START_LSN, OPERATION, UPDATE_MASK, ABSENT)
-"""Columns of a result beside the data."""
+"""Columns of a result in addition to the data."""
 _CODES = {TRUNCATED: 0, DELETED: 1, INSERTED: 2, POSTIMAGE: 4}
 _MERGE = 5
 
@@ -58,9 +58,9 @@ def net_changes(changes: ChangeArrays, style: Style = "all", *, base: pa.Table |
     number = pa.array(list(codes.values()), pa.int32()).take(
         pc.index_in(kind, value_set=pa.array(list(codes)))
     )
-    made = {START_LSN: own[COMMIT_VERSION], OPERATION: number, UPDATE_MASK: masks}
-    made |= data | {ABSENT: own[ABSENT]}
-    return pa.table(made).filter(pa.array(~pre))
+    combined = {START_LSN: own[COMMIT_VERSION], OPERATION: number, UPDATE_MASK: masks}
+    combined |= data | {ABSENT: own[ABSENT]}
+    return pa.table(combined).filter(pa.array(~pre))
 
 
 def _masks(

@@ -1,4 +1,4 @@
-"""The rows of a table after changes."""
+"""Computes the rows of a table after changes."""
 
 from __future__ import annotations
 

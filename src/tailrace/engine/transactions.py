@@ -1,4 +1,4 @@
-"""The transactions of several change tables."""
+"""Lists the transactions of several change tables."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _NOTHING = pa.schema(
 def _groups(name: str, changes: ChangeArrays) -> pa.Table:
     """Returns the transactions of one table, with their last `seq` and its time `at`."""
     last = changes.commits
-    made = {"table": pa.array([name] * len(last), pa.string()), "seq": take_rows(changes.seq, last)}
+    result = {"table": pa.array([name] * len(last), pa.string()), "seq": take_rows(changes.seq, last)}
     for to, header in (("transaction_id", None), ("user_name", None), ("at", "timestamp")):
         if (column := changes.column(header or to)) is not None:
-            made[to] = take_rows(column, last)
+            result[to] = take_rows(column, last)
     for to, oper in _COUNTS.items():
         counts = np.bincount(changes.commit_of(np.flatnonzero(changes.oper == oper)), minlength=len(last))
-        made[to] = pa.array(counts, pa.int64())
-    return pa.table(made)
+        result[to] = pa.array(counts, pa.int64())
+    return pa.table(result)

@@ -1,4 +1,4 @@
-"""Where tasks run: on threads of the driver, or as Spark's tasks. No other package knows.
+"""Runs tasks on threads of the driver or as Spark tasks; other packages do not depend on which.
 
 `map_tasks` runs one task for each input and returns typed results. `over_rows` runs a task on the rows of a
 DataFrame. `thread_pool` gives threads to code that computes inside one task.

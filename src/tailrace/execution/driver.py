@@ -1,4 +1,4 @@
-"""Tasks on threads of the driver's own process."""
+"""Runs tasks on threads of the driver's process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InlineExecutor(Executor):
     """
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
-        """Calls the function; its error is raised by `result`, as with threads."""
+        """Calls the function; `result` raises its error, as with threads."""
         done: Future[_T] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
@@ -31,18 +31,18 @@ class InlineExecutor(Executor):
 
 
 def thread_pool(name: str, threads: int | None = None, *, worth: bool = True) -> Executor:
-    """A pool of threads of this process.
+    """Returns a pool of threads of this process.
 
     Args:
         name: prefix of the threads' names.
-        threads: the maximum number of threads; one for each core if not given.
-        worth: whether the work is worth threads; otherwise each call runs in the caller's thread.
+        threads: the maximum number of threads; by default one per core.
+        worth: whether the work is large enough for threads; otherwise calls run in the caller's thread.
     """
     return ThreadPoolExecutor(threads or cores(), thread_name_prefix=name) if worth else InlineExecutor()
 
 
 def run(task: Callable[[_I], _T], inputs: Sequence[_I], kind: str, at_once: int | None = None) -> list[_T]:
-    """The results of a task for all inputs, in their order.
+    """Returns the results of a task for all inputs, in their order.
 
     >>> run(abs, [-1, 2], "store")
     [1, 2]

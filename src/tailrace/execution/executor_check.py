@@ -1,7 +1,7 @@
-"""Python, packages and folders of a session's executors, compared with the driver's.
+"""Compares Python, packages and folders of a session's executors with those of the driver.
 
-The check is pickled by value, so that it also runs where tailrace cannot be imported: nothing here may use
-another module of tailrace inside a task.
+The check is pickled by value, so that it also runs where tailrace cannot be imported: inside a task, this
+module must not use other modules of tailrace.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES = ("tailrace", "pyarrow", "deltalake", "numpy", "psycopg")
-"""Packages that tasks use: major and minor version must be the driver's."""
+"""Packages that tasks use; their major and minor versions must be those of the driver."""
 ROUNDS = 3
-"""The number of jobs after which executors that have run no task of the check are left unchecked."""
+"""The maximum number of jobs; executors that have run no task of the check by then are not checked."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class _Probe:
 
     Attributes:
         packages: packages whose versions are reported.
-        modules: modules to load, which the worker keeps.
+        modules: modules to load; they stay loaded in the worker.
         marks: a file that the driver has written, for each shared folder.
-        seconds: the time a task takes at least, so that all slots get one.
+        seconds: the minimum duration of a task, so that all slots get one.
     """
 
     packages: tuple[str, ...]
@@ -53,15 +53,16 @@ class _Probe:
             yield json.dumps(self.report())
 
     def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same for `mapInArrow`."""
+        """Reports the process as rows of `mapInArrow`."""
         import pyarrow as pa
 
         for batch in rows:
-            made = pa.array([json.dumps(self.report())] * batch.num_rows, pa.string())
-            yield pa.RecordBatch.from_arrays([made], ["report"])
+            reports = pa.array([json.dumps(self.report())] * batch.num_rows, pa.string())
+            yield pa.RecordBatch.from_arrays([reports], ["report"])
 
     def report(self) -> dict[str, Any]:
-        """Host, folder, Python and versions of this process, and what it cannot load, read or write."""
+        """Returns host, folder, Python and versions of this process, and what it cannot load, read or
+        write."""
         import importlib
         import importlib.util
         import os
@@ -108,12 +109,12 @@ def check_executors(session: SparkSession, modules: Sequence[str] = (), shared: 
 
     Args:
         session: a running session.
-        modules: what nearly all tasks need.
+        modules: modules that nearly all tasks need.
         shared: folders that driver and executors both read and write.
 
     Raises:
-        ConfigError: the Python of an executor has another version, lacks a package, has another version of
-            one, or does not share a folder with the driver.
+        ConfigError: the Python of an executor has another version, has no usable version of a package, or
+            does not share a folder with the driver.
     """
     alone = has_rdds(session) and one_machine(session.sparkContext.master or "")
     with _marked(() if alone else shared) as marks:
@@ -131,7 +132,7 @@ def check_executors(session: SparkSession, modules: Sequence[str] = (), shared: 
 
 
 def _reports(session: SparkSession, probe: _Probe) -> list[dict[str, Any]]:
-    """What the tasks of one job have reported; more tasks than slots, since the number of slots may grow."""
+    """Returns the reports of one job's tasks; more tasks than slots, since the number of slots may grow."""
     from pyspark import cloudpickle
 
     many = max(slots(session), _executors(session))
@@ -149,7 +150,7 @@ def _reports(session: SparkSession, probe: _Probe) -> list[dict[str, Any]]:
                 reports = [row["report"] for row in rows]
     except Exception as error:
         found = from_spark(error, where=_where(session))
-        if isinstance(found, ApplyError):  # a job failed, and Spark's text has no cause that is known
+        if isinstance(found, ApplyError):  # a job failed for an unknown cause
             what = f"executors cannot run tasks in Python: {found.what}"
             found = ConfigError(what, where=found.where, hint=PYTHON_CURE)
         raise found from error
@@ -164,7 +165,7 @@ def _executors(session: SparkSession) -> int:
 
 
 def _listed(session: SparkSession) -> list[Any]:
-    """Spark's own summaries of the registered executors."""
+    """Returns Spark's summaries of the registered executors."""
     if not has_rdds(session):
         return []
     listed = session.sparkContext._jsc.sc().statusStore().executorList(True)
@@ -173,7 +174,7 @@ def _listed(session: SparkSession) -> list[Any]:
 
 
 def _where(session: SparkSession) -> str:
-    """Which executors: those with failed tasks, if there are any."""
+    """Describes the executors of an error: those with failed tasks, if there are any."""
     if not has_rdds(session):
         return "the Spark server"
     hosts = sorted({one.hostPort() for one in _listed(session) if one.failedTasks()})
@@ -182,16 +183,16 @@ def _where(session: SparkSession) -> str:
 
 
 def _refuse(found: Mapping[str, Any], driver: Mapping[str, Any]) -> None:
-    """Raises the error of a Python that cannot run the driver's tasks."""
+    """Raises an error if a Python cannot run the driver's tasks."""
     where = f"executor on host {found['host']}, Python {found['python']} ({found['program']})"
     for name, version in driver["versions"].items():
-        there = found["versions"][name]
-        if there is None:
+        version_there = found["versions"][name]
+        if version_there is None:
             why = f": {said}" if (said := found["failed"].get(name)) else ""
             what = f"{name} cannot be imported on an executor{why}; the driver has {version}"
             raise ConfigError(what, where=where, hint=PYTHON_CURE)
-        if version is not None and _minor(there) != _minor(version):
-            what = f"an executor has {name} {there}, the driver has {version}"
+        if version is not None and _minor(version_there) != _minor(version):
+            what = f"an executor has {name} {version_there}, the driver has {version}"
             raise ConfigError(what, where=where, hint=PYTHON_CURE)
     for name, said in found["failed"].items():
         raise ConfigError(f"{name} cannot be loaded on an executor: {said}", where=where, hint=PYTHON_CURE)
@@ -205,7 +206,7 @@ def _refuse(found: Mapping[str, Any], driver: Mapping[str, Any]) -> None:
 
 
 def _minor(version: str) -> list[str]:
-    """Major and minor version.
+    """Returns major and minor version.
 
     >>> _minor("2.10.1") == _minor("2.10"), _minor("2.10.1") == _minor("2.1.1")
     (True, False)
@@ -214,7 +215,7 @@ def _minor(version: str) -> list[str]:
 
 
 def _refuse_unwritten(folder: str, mark: Path, session: SparkSession) -> None:
-    """Raises the error of a folder that is another one on executors, or whose files the driver cannot
+    """Raises an error if executors have another folder at that path, or write files that the driver cannot
     read."""
     try:
         written = list(mark.parent.glob(f"{mark.name}-*"))
@@ -232,8 +233,8 @@ def _refuse_unwritten(folder: str, mark: Path, session: SparkSession) -> None:
 
 @contextmanager
 def _marked(folders: Sequence[str]) -> Iterator[dict[str, str]]:
-    """A new file in each folder, by folder; removed at the end with what executors have written next to it,
-    also if this process ends meanwhile."""
+    """Yields a new file per folder; removed at the end, with the files that executors have written next to
+    it, also if this process ends early."""
     marks: dict[str, str] = {}
     atexit.register(_remove, marks)
     try:

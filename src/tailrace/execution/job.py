@@ -1,4 +1,4 @@
-"""A step of the pipeline, as Spark's UI shows it, and how many of them ran where."""
+"""A step of the pipeline, as Spark's UI shows it, and counts of steps run by Spark and by the driver."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Job:
     Attributes:
         kind: `store`, `apply`, `baseline`, `validate`, `convert` …
         text: the description that an operator reads in Spark's UI.
-        changes: the number of changes (or rows) that the step handles.
-        counts: whether they are counted; False for all but one of the jobs of a step that has several.
+        changes: the number of changes (or rows) in the step.
+        counts: whether `changes` are counted; if a step has several jobs, only one of them counts.
     """
 
     kind: str
@@ -65,7 +65,7 @@ def counted() -> dict[str, JobCount]:
 
 
 def since(before: Mapping[str, JobCount]) -> dict[str, JobCount]:
-    """The steps of this process since `counted` gave `before`."""
+    """The steps of this process since `counted` returned `before`."""
     found = {}
     for kind, now in counted().items():
         was = before.get(kind, JobCount())
@@ -74,23 +74,23 @@ def since(before: Mapping[str, JobCount]) -> dict[str, JobCount]:
 
 
 def summary(counts: Mapping[str, JobCount]) -> str:
-    """What Spark did, as a sentence; empty if nothing was done.
+    """Summarizes what Spark did, in one sentence; empty if nothing was done.
 
     >>> summary({"store": JobCount(2, 4, 900, 100), "warm-up": JobCount(1, 2)})
     'Spark ran 2 jobs with 4 tasks (store 2); its tasks handled 90 % of 1,000 changes and rows'
     """
     steps = {kind: one for kind, one in counts.items() if one.in_spark or one.in_driver}
     jobs, tasks = sum(one.jobs for one in steps.values()), sum(one.tasks for one in steps.values())
-    there, all_ = (
+    by_spark, total = (
         sum(one.in_spark for one in steps.values()),
         sum(one.in_spark + one.in_driver for one in steps.values()),
     )
-    if not all_:
+    if not total:
         return ""
     kinds = ", ".join(f"{kind} {one.jobs}" for kind, one in steps.items() if one.jobs)
     return (
         f"Spark ran {jobs:,} jobs with {tasks:,} tasks{f' ({kinds})' if kinds else ''}; its tasks handled "
-        f"{there * 100 // all_} % of {all_:,} changes and rows"
+        f"{by_spark * 100 // total} % of {total:,} changes and rows"
     )
 
 

@@ -1,8 +1,8 @@
-"""Runs a task for each of some inputs: as tasks of Spark, or on threads of the driver.
+"""Runs a task for each input: as tasks of Spark, or on threads of the driver.
 
-A task is plain code that can run in another process on another host: it is a picklable callable of a module,
-gets one input (file names, ranges, numbers) and returns one typed, small result. It assumes nothing of the
-driver's memory, folders or environment. Small steps run in the driver, because a job costs more than they do.
+A task is plain code that can run in another process on another host. It is a picklable callable of a module;
+it gets one input (file names, ranges, numbers) and returns one small, typed result. It does not depend on the
+driver's memory, folders or environment. Small steps run in the driver, because a Spark job would cost more.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ _R = TypeVar("_R")
 
 
 def executor_of(session: SparkSession | None, changes: int) -> SparkSession | None:
-    """The running session whose tasks should do a step of so many changes; None if the driver should.
+    """Returns the running session whose tasks should run a step with this number of changes; None for the
+    driver.
 
-    The driver does steps below the session's `driver_limit`, and all steps while no session runs.
+    The driver runs steps below the session's `driver_limit`, and all steps while no session runs.
     """
-    there = ready_session(session)
-    if there is None:
+    running = ready_session(session)
+    if running is None:
         return None
     found = background(session)
     limit = found.driver_limit if found else DRIVER_LIMIT
-    return there if changes >= limit else None
+    return running if changes >= limit else None
 
 
 def slots(session: SparkSession | None) -> int:
-    """The number of tasks that run at the same time in a session; in the driver if there is none."""
+    """Returns the number of tasks that run at once in a session, or in the driver if no session runs."""
     if session is None:
         return cores()
     try:
@@ -47,7 +48,7 @@ def slots(session: SparkSession | None) -> int:
     except Exception:
         if not is_lost(session):
             raise
-        return cores()  # `map_tasks` notices, too
+        return cores()  # `map_tasks` handles the loss
 
 
 def map_tasks(
@@ -59,15 +60,15 @@ def map_tasks(
     weights: Sequence[int] | None = None,
     at_once: int | None = None,
 ) -> list[_R]:
-    """The results of a task for all inputs, in their order.
+    """Returns the results of a task for all inputs, in their order.
 
     Args:
         task: a picklable callable; see above.
-        inputs: what each call gets; picklable.
-        session: the session that may run the tasks; None: the driver does.
-        job: the step; `executor_of` decides by its changes.
-        weights: the relative cost of each input. Many light inputs share a task of Spark then.
-        at_once: the maximum number of calls that run at the same time; None: as many as there are slots.
+        inputs: the argument of each call; picklable.
+        session: the session that may run the tasks; None: the driver runs them.
+        job: the step; the number of its changes decides where it runs (`executor_of`).
+        weights: the relative cost of each input; one Spark task then gets several light inputs.
+        at_once: the maximum number of concurrent calls; None: the number of slots.
 
     Raises:
         TailraceError: raised by the task, as the task raised it.
@@ -75,12 +76,12 @@ def map_tasks(
     >>> map_tasks(abs, [-1, 2, -3], session=None, job=Job("store", "store 3 changes", 3))
     [1, 2, 3]
     """
-    there = executor_of(session, job.changes) if inputs else None
-    if there is not None:
+    running = executor_of(session, job.changes) if inputs else None
+    if running is not None:
         try:
-            return spark.run(session or there, there, task, inputs, job, weights, at_once)
+            return spark.run(session or running, running, task, inputs, job, weights, at_once)
         except Exception as error:
-            if not is_lost(there):
+            if not is_lost(running):
                 raise
             found = background(session)
             if found is None:

@@ -1,6 +1,6 @@
 """A Spark session that starts in the background.
 
-Until it has started and is warmed up, and after it was lost, the driver does the work. What needs Spark's
+Until it has started and warmed up, and after it was lost, the driver does the work. Code that needs Spark's
 SQL waits for it.
 """
 
@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import logs
 from ..config.machine import DRIVER_LIMIT
-from ..errors import CancelledError, SparkLostError, not_of_a_table
+from ..errors import START_SPARK_AGAIN, CancelledError, SparkLostError, not_of_a_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("tailrace.spark")
 RESTARTS = 3
-"""The number of times that a lost session is started again."""
+"""The maximum number of times that a lost session is started again."""
 
 
 class BackgroundSession:
-    """Stands for a session (`as_session`).
+    """A proxy for a session (`as_session`).
 
     Args:
-        start: starts the session; called by one thread at a time, again after the session was lost.
-        warm_up: runs first jobs in it, so that the pipeline's own do not wait for executors' Python.
+        start: starts the session; called by one thread at a time, and again after the session was lost.
+        warm_up: runs the first jobs, so that the pipeline's jobs do not wait for executors' Python.
         driver_limit: see `DRIVER_LIMIT`.
-        given: a session that runs already; it is used as it is, and never replaced.
-        when_needed: `begin` starts nothing: only what needs Spark's SQL does.
+        given: a session that already runs; it is used as it is, and never replaced.
+        when_needed: `begin` starts nothing; the session starts when code needs Spark's SQL.
 
     >>> late = BackgroundSession(lambda: print("starts") or {"a": 1})
     >>> late.ready, sorted(late.items()), late.ready
@@ -64,12 +64,12 @@ class BackgroundSession:
         """Seconds that the pipeline's threads have waited for the start."""
 
     def begin(self) -> None:
-        """Starts the session and warms it up in a thread of its own."""
+        """Starts the session and warms it up in a separate thread."""
         if self._thread is None and not self._when_needed:
-            self._thread = threading.Thread(target=self._begin, daemon=True, name="spark start")
+            self._thread = threading.Thread(target=self._start_and_warm_up, daemon=True, name="spark start")
             self._thread.start()
 
-    def _begin(self) -> None:
+    def _start_and_warm_up(self) -> None:
         try:
             session = self._started()
             self._warm_up(session)
@@ -81,7 +81,7 @@ class BackgroundSession:
             self._failure = error
 
     def check(self) -> None:
-        """Raises the error with which the start in the background has ended, if it has."""
+        """Raises the error of the start in the background, if it failed."""
         if self._failure is not None and not self.cancelled:
             raise self._failure
 
@@ -92,8 +92,8 @@ class BackgroundSession:
 
     @property
     def ready(self) -> SparkSession | None:
-        """The running session whose tasks may work; None while it starts or warms up, after it was lost, and
-        if it has only started for what needs Spark's SQL."""
+        """The running session whose tasks may be used; None while it starts or warms up, after it was lost,
+        and if it was started only for Spark's SQL."""
         return self._session if self._warm else None
 
     @property
@@ -129,10 +129,11 @@ class BackgroundSession:
         return self  # type: ignore[return-value]
 
     def replace_lost(self, where: str) -> None:
-        """Starts another session in the background after the JVM was killed; the driver works meanwhile.
+        """Starts another session in the background after the JVM was killed; the driver works in the
+        meantime.
 
         Raises:
-            SparkLostError: sessions of this process were lost too often.
+            SparkLostError: this process has lost too many sessions.
         """
         with self._lock:
             if self._session is None:
@@ -144,18 +145,17 @@ class BackgroundSession:
                     if not self._given
                     else "Spark's JVM is gone",
                     where=where,
-                    hint="was it killed for lack of memory (see `spark.driver.memory`)? start again: nothing "
-                    "is lost",
+                    hint=START_SPARK_AGAIN,
                 )
             self._session, self._warm, self._thread, self._described = None, False, None, {}
         logger.warning(
-            "Spark's JVM is gone: the work goes on in the driver, and another session starts",
+            "Spark's JVM is gone: the driver continues the work, and another session starts",
             extra={"where": where},
         )
         self.begin()
 
     def replaced(self, where: str) -> bool:
-        """Whether the session was lost and another one starts; False if it is there.
+        """Returns True if the session was lost and another one starts; False if it runs.
 
         Raises:
             SparkLostError: see `replace_lost`.
@@ -167,7 +167,7 @@ class BackgroundSession:
         return True
 
     def cancel_when(self, stop: threading.Event) -> None:
-        """Cancels the jobs of this process once `stop` is set, in a thread of its own."""
+        """Cancels the jobs of this process once `stop` is set; waits for it in a separate thread."""
 
         def watch() -> None:
             stop.wait()
@@ -176,8 +176,8 @@ class BackgroundSession:
         threading.Thread(target=watch, daemon=True, name="spark cancel").start()
 
     def describe(self) -> dict[str, str]:
-        """The state of the session and, once it runs, Spark's `version`, its `master`, and the address of its
-        `ui` (empty without one)."""
+        """Returns the `state` of the session and, once it runs, Spark's `version`, its `master`, and the
+        address of its `ui` (empty without one)."""
         found, session = {"state": self.state}, self._session
         if session is None or not self._warm:
             return found
@@ -188,7 +188,7 @@ class BackgroundSession:
         return found | self._described
 
     def add_tag(self, tag: str, where: str) -> None:
-        """Notes the tag of jobs that are about to start.
+        """Records the tag of jobs that are about to start.
 
         Raises:
             CancelledError: the jobs of this session were cancelled.
@@ -198,7 +198,7 @@ class BackgroundSession:
         self.tags.add(tag)
 
     def cancelled_error(self, where: str) -> CancelledError:
-        """The error of a job that was cancelled."""
+        """Returns the error of a cancelled job."""
         return CancelledError("the job was cancelled, because the task ends", where=where)
 
     def cancel(self) -> None:
@@ -211,17 +211,18 @@ class BackgroundSession:
 
 
 def background(session: SparkSession | BackgroundSession | None) -> BackgroundSession | None:
-    """The background session that a session is; None for others."""
+    """Returns the session if it is a background session; otherwise None."""
     return session if isinstance(session, BackgroundSession) else None
 
 
 def ready_session(session: SparkSession | BackgroundSession | None) -> SparkSession | None:
-    """The running session; None if there is none (yet)."""
+    """Returns the running session; None if no session runs (yet)."""
     return session.ready if isinstance(session, BackgroundSession) else session
 
 
 def seconds_waited(session: SparkSession | BackgroundSession) -> float:
-    """Seconds that threads have waited for a background session to start; 0 for other sessions."""
+    """Returns the seconds that threads have waited for a background session to start; 0 for other
+    sessions."""
     return session.waited if isinstance(session, BackgroundSession) else 0.0
 
 
@@ -231,13 +232,13 @@ def has_started(session: SparkSession | BackgroundSession) -> bool:
 
 
 def has_rdds(session: SparkSession) -> bool:
-    """Whether a session has RDDs: one through Spark Connect does not."""
+    """Whether a session has RDDs; one through Spark Connect does not."""
     module = type(session).__module__
     return module.startswith("pyspark.sql") and "connect" not in module
 
 
 def is_lost(session: SparkSession) -> bool:
-    """Whether a session's JVM, or its server, is gone."""
+    """Whether a session's JVM, or its server, has ended."""
     try:
         if has_rdds(session):
             return bool(session.sparkContext._jsc.sc().isStopped())

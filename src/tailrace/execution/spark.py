@@ -1,4 +1,4 @@
-"""Tasks as jobs of a Spark session: RDD jobs where the session has RDDs (half the cost of the others),
+"""Runs tasks as jobs of a Spark session: RDD jobs where the session has RDDs (half the cost of the others),
 `mapInArrow` through Spark Connect.
 """
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 _I = TypeVar("_I")
 _R = TypeVar("_R")
 PACKS = 4
-"""Light inputs are packed into at most this many tasks for each slot."""
+"""The maximum number of tasks per slot into which light inputs are packed."""
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """A tailrace error of a task: trying the task again would not help."""
+    """A tailrace error of a task, returned as a result: retrying the task would not help."""
 
     error: TailraceError
 
 
 @dataclass(frozen=True)
 class _Partition:
-    """The function of a partition whose rows are pickled lists of inputs; gives one pickled list of results
-    for each, and what was committed. Commits of the task check the guards of the driver."""
+    """The function of a partition whose rows are pickled lists of inputs. Yields, for each row, a pickled
+    list of results and what was committed. Commits of the task check the guards of the driver."""
 
     task: Callable[[Any], Any]
     guards: tuple[guards.Guard, ...]
@@ -60,19 +60,21 @@ class _Partition:
 
 @dataclass(frozen=True)
 class _ArrowPartition:
-    """The same for `mapInArrow`: the rows are in a column of bytes."""
+    """A `_Partition` for `mapInArrow`: the rows are in a column of bytes."""
 
     work: _Partition
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             numbers = batch.column(0).to_pylist()
-            made = [next(iter(self.work([row]))) for row in batch.column(1).to_pylist()]
-            yield pa.record_batch([pa.array(numbers, pa.int32()), pa.array(made, pa.binary())], ["n", "made"])
+            results = [next(iter(self.work([row]))) for row in batch.column(1).to_pylist()]
+            yield pa.record_batch(
+                [pa.array(numbers, pa.int32()), pa.array(results, pa.binary())], ["n", "made"]
+            )
 
 
 def slots(session: SparkSession) -> int:
-    """The number of tasks that run at the same time, as far as the session knows."""
+    """Returns the number of tasks that run at once, as far as the session knows."""
     if has_rdds(session):
         return max(1, session.sparkContext.defaultParallelism)
     return max(1, int(session.conf.get("spark.default.parallelism", "") or os.cpu_count() or 1))
@@ -80,30 +82,30 @@ def slots(session: SparkSession) -> int:
 
 def run(
     session: SparkSession,
-    there: SparkSession,
+    running: SparkSession,
     task: Callable[[_I], _R],
     inputs: Sequence[_I],
     job: Job,
     weights: Sequence[int] | None,
     at_once: int | None,
 ) -> list[_R]:
-    """The results of a task for all inputs, in their order; see `map_tasks`. `there`: the running session
-    that `session` stands for."""
+    """Returns the results of a task for all inputs, in their order; see `map_tasks`. `running`: the running
+    session of `session`."""
     from pyspark import cloudpickle
 
-    partitions = _partitions(there, len(inputs), weights, at_once)
+    partitions = _partitions(running, len(inputs), weights, at_once)
     packed: list[bytes] = [cloudpickle.dumps([inputs[at] for at in one]) for one in partitions]  # type: ignore[no-untyped-call]
     work = _Partition(task, guards.now())
     with described(session, job, count=False):
-        if has_rdds(there):
-            context = there.sparkContext
+        if has_rdds(running):
+            context = running.sparkContext
             found = context.runJob(context.parallelize(packed, len(packed)), work)
         else:
-            found = _by_arrow(there, packed, work)
+            found = _by_arrow(running, packed, work)
     count_spark(job, 1, len(packed))
     results: dict[int, Any] = {}
-    for one, made in zip(partitions, found, strict=True):
-        values, commits = pickle.loads(made)
+    for one, result in zip(partitions, found, strict=True):
+        values, commits = pickle.loads(result)
         written.add_all(commits)
         results |= zip(one, values, strict=True)
     for one in results.values():
@@ -123,13 +125,13 @@ def _by_arrow(session: SparkSession, packed: Sequence[bytes], work: _Partition) 
 def _partitions(
     session: SparkSession, many: int, weights: Sequence[int] | None, at_once: int | None
 ) -> list[list[int]]:
-    """The inputs of each partition, by their places: one each, unless that is more than may run at once, or
-    than light ones are worth."""
-    there, most = slots(session), many
-    if at_once is not None and at_once < there:
+    """Returns the indexes of each partition's inputs: one input each, unless that would be more than may run
+    at once, or the inputs are too light for that."""
+    available, most = slots(session), many
+    if at_once is not None and at_once < available:
         most = min(most, at_once)
     if weights is not None:
-        most = min(most, PACKS * there)
+        most = min(most, PACKS * available)
     if most == many:
         return [[at] for at in range(many)]
     sizes = [1] * many if weights is None else list(weights)
@@ -145,18 +147,18 @@ def _partitions(
 def over_rows(
     df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str | Any
 ) -> DataFrame:
-    """The rows that a task makes of every partition of a DataFrame.
+    """Returns the rows that a task computes from each partition of a DataFrame.
 
     Columns travel under plain names, because `mapInArrow` cannot handle dots and back quotes. Commits of the
     task check the guards of the driver.
     """
     plain = df.toDF(*[f"c{at}" for at in range(len(df.columns))])
-    return plain.mapInArrow(guards.handed_on(_Named(task, tuple(df.columns))), schema)
+    return plain.mapInArrow(guards.handed_on(_RenamedColumns(task, tuple(df.columns))), schema)
 
 
 def map_partitions(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], _R]) -> list[_R]:
-    """The results of a task that gets the rows of each partition of a DataFrame; they are small and can be
-    pickled.
+    """Returns the results of a task that gets the rows of each partition of a DataFrame; they are small and
+    can be pickled.
 
     Raises:
         TailraceError: raised by the task, as the task raised it.
@@ -170,7 +172,7 @@ def map_partitions(df: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], _R]
 
 @dataclass(frozen=True)
 class _Pickled:
-    """Gives the pickled result of a task; nothing for a partition without rows."""
+    """Yields the pickled result of a task; nothing for a partition without rows."""
 
     task: Callable[[Iterator[pa.RecordBatch]], Any]
 
@@ -179,15 +181,15 @@ class _Pickled:
         if first is None:
             return
         try:
-            made = self.task(itertools.chain([first], batches))
+            result = self.task(itertools.chain([first], batches))
         except TailraceError as error:
-            made = _Failed(error)
-        yield pa.record_batch([pa.array([pickle.dumps(made)], pa.binary())], ["made"])
+            result = _Failed(error)
+        yield pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], ["made"])
 
 
 @dataclass(frozen=True)
-class _Named:
-    """Gives a task's batches their column names again."""
+class _RenamedColumns:
+    """Restores the column names of a task's batches."""
 
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     names: tuple[str, ...]
@@ -198,12 +200,13 @@ class _Named:
 
 @contextmanager
 def described(session: SparkSession | None, job: Job, *, count: bool = True) -> Iterator[None]:
-    """Gives the jobs that the calling thread starts within the block a group and a description.
+    """Sets group and description of the jobs that the calling thread starts within the block.
 
-    A block of no session, or of one that has not started, does nothing. `count`: counts the jobs at the end.
+    Without a session, or with one that has not started, the block runs unchanged. `count`: counts the jobs at
+    the end.
 
     Raises:
-        CancelledError: the session's jobs were cancelled meanwhile.
+        CancelledError: the session's jobs were cancelled in the meantime.
     """
     found, tag = background(session), f"tailrace-{os.getpid()}-{next(_numbers)}"
     real = session if found is None else found.running
@@ -214,8 +217,8 @@ def described(session: SparkSession | None, job: Job, *, count: bool = True) -> 
         found.add_tag(tag, job.text)
     context = real.sparkContext
     mine = {
-        "callSite.short": f"tasks of {job.kind}",  # else pyspark's and our own lines of code
-        "spark.scheduler.pool": job.kind,  # a long baseline does not hold back store and apply
+        "callSite.short": f"tasks of {job.kind}",  # by default lines of code of pyspark and tailrace
+        "spark.scheduler.pool": job.kind,  # a long baseline does not delay store and apply
     }
     names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", *mine)
     before = [context.getLocalProperty(name) for name in names]
@@ -241,7 +244,7 @@ def described(session: SparkSession | None, job: Job, *, count: bool = True) -> 
 
 
 def group_of(session: SparkSession, kind: str) -> str:
-    """The group of a session's jobs of one kind: `tailrace shop: apply`."""
+    """Returns the group of a session's jobs of one kind: `tailrace shop: apply`."""
     return f"{session.sparkContext.appName}: {kind}"
 
 

@@ -1,6 +1,6 @@
-"""Vendors' change tables: a registry of formats, by import path and by entry point.
+"""Registry of vendors' change-table formats, by import path and by entry point.
 
-Other packages add theirs under the entry point group `tailrace.formats`, each naming a `Format`.
+Other packages register a `Format` under the entry point group `tailrace.formats`.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ GROUP = "tailrace.formats"
 
 
 def names() -> list[str]:
-    """The names of all formats: tailrace's, then those of other packages."""
+    """Returns the names of all formats: tailrace's, then those of other packages."""
     return list(dict.fromkeys([*OURS, *(e.name for e in entry_points(group=GROUP))]))
 
 
 @cache
 def get(name: str) -> Format:
-    """The format of that name.
+    """Returns the format of that name.
 
     Raises:
-        ConfigError: there is none (the nearest name is in the hint), or its package cannot be imported.
+        ConfigError: it does not exist (the nearest name is in the hint), or its package cannot be imported.
 
     >>> get("glik")
     Traceback (most recent call last):
@@ -52,19 +52,20 @@ def get(name: str) -> Format:
         raise ConfigError(f"no format {name!r}", hint=f"{did}there are {', '.join(known)}")
     module, _, attribute = path.partition(":")
     try:
-        made = getattr(import_module(module), attribute)
+        result = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"format {name!r} cannot be imported from {path}: {error}") from error
-    if not isinstance(made, Format):
+    if not isinstance(result, Format):
         raise ConfigError(f"format {name!r}: {path} is not a tailrace.formats.base.Format")
-    return made
+    return result
 
 
 def options(form: Format, given: dict[str, str]) -> Options:
-    """A format's options from `name=value` texts; missing ones have their defaults.
+    """Returns a format's options from `name=value` texts; missing ones have their defaults.
 
     Raises:
-        ConfigError: an option the format does not have (the nearest name is in the hint), or a wrong value.
+        ConfigError: the format does not have an option (the nearest name is in the hint), or a value is
+            wrong.
     """
     known = form.options.model_fields
     for name in given:

@@ -1,21 +1,21 @@
-"""The contract of a vendor format: differences declared as data, and `read` and `write` between the vendor's
-tables and canonical change tables.
+"""The contract of a vendor format: differences declared as data, and functions `read` and `write` that
+convert between the vendor's tables and canonical change tables.
 
-A format never guesses and never repairs. What a vendor's table cannot hold is declared in `Format.cannot`,
-and counted when it is lost; a row that is not what the format promises gets its reason in the column `WHY`.
+A format never guesses and never repairs. Gaps of a vendor's tables are declared in `Format.cannot`, and
+losses are counted; a row that violates the format gets a reason in the column `WHY`.
 
-What `read` gives, for each source table, is a `ChangeTable` that keeps these rules:
+`read` returns for each source table a `ChangeTable` that follows these rules:
 
-- all of `HEADERS` in order (NULL where the vendor does not know), then headers of `EXTRA_HEADERS` and
-  `header__native_*` as far as the vendor knows them, then the data columns, then `WHY`, `FILE`, `ROW`;
+- all of `HEADERS` in order (NULL if unknown to the vendor), then headers of `EXTRA_HEADERS` and
+  `header__native_*` that the vendor knows, then the data columns, then `WHY`, `FILE`, `ROW`;
 - `change_seq` orders the table's changes as text; (`change_seq`, `change_oper`) is unique; B and U of one
-  update share it; a U row has no B row where the vendor keeps no before images;
-- bit n of `change_mask` and `column_mask` is the column with ordinal n in that very table; `change_mask` is
-  NULL where the vendor does not say what changed; `column_mask` is NULL when the image has every column;
-- timestamps are UTC; the order of rows means nothing.
+  update have the same one; a U row has no B row if the vendor keeps no before images;
+- bit n of `change_mask` and `column_mask` is the column with ordinal n in that table; `change_mask` is
+  NULL if the vendor does not record what changed; `column_mask` is NULL if the image has every column;
+- timestamps are UTC; the order of rows has no meaning.
 
-`write` takes change tables of any source and gets nothing else: `read(write(x))` equals x after the
-`erase` of every gap in `cannot`, and `write(read(y))` equals y on all declared columns.
+`write` gets only change tables, of any source: `read(write(x))` equals x after the `erase` of every gap in
+`cannot`, and `write(read(y))` equals y on all declared columns.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OWN = "tailrace__"
-"""What the name of every column begins with that is added to a vendor's columns; a vendor's table that has
-such a column is refused (`refuse_own`)."""
+"""The prefix of every column that is added to a vendor's columns; vendor's tables with such columns are
+refused (`refuse_own`)."""
 
 FILE, ROW, WHY, RAW = (OWN + name for name in ("file", "row", "why", "raw"))
-"""Columns added to a row when it is read: the file it came from (string), its number in the file from 1
-(bigint, NULL if the file kind has none), why it is bad (string, NULL: it is good), and the original row
-(JSON text)."""
+"""Columns added to each row that is read: its file (string), its number in the file from 1 (bigint, NULL if
+the file kind has none), why it is bad (string, NULL: it is good), and the original row (JSON text)."""
 AGAIN = "the same row again, read once"
-"""Reason of a row that is a copy of another one, as of a file that was delivered twice: not read, not bad."""
+"""Reason of a row that is a copy of another row, e.g. in a file that was delivered twice: ignored, but not
+bad."""
 
 FINER = OWN + "finer"
-"""Added to a row: whether one of its fractions was finer than microseconds, which is lost."""
+"""Added to each row: whether a fraction was finer than microseconds; these digits are lost."""
 ADDED_COLUMNS = (FILE, ROW, WHY, RAW, FINER)
 
 Tables = Mapping[str, "DataFrame"]
@@ -80,14 +80,14 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class VendorColumn:
-    """A column of a vendor's table.
+    """Declaration of a column of a vendor's table.
 
     Attributes:
-        name: as the vendor's newest release spells it; letter case means nothing when read.
+        name: spelled as in the vendor's newest release; letter case is ignored when a table is read.
         type: Spark SQL type.
-        means: the canonical header it becomes, or words that say what it is.
-        aliases: other spellings that are read.
-        optional: whether a table without it can be read (it is NULL then).
+        means: the canonical header that it becomes, or a description.
+        aliases: other spellings that are accepted.
+        optional: whether a table without it can be read (its values are NULL then).
     """
 
     name: str
@@ -99,13 +99,13 @@ class VendorColumn:
 
 @dataclass(frozen=True)
 class VendorTable:
-    """A table of the vendor.
+    """Declaration of a table of the vendor.
 
     Attributes:
         name: its name, or a pattern for people (`{schema}.{table}__ct`).
-        about: what its rows are.
+        about: description of its rows.
         columns: its declared columns.
-        declares: whether its rows say how others are read; a preview reads all of them.
+        declares: whether its rows define how other tables are read; a preview reads all of them.
     """
 
     name: str
@@ -114,7 +114,7 @@ class VendorTable:
     declares: bool = False
 
     def matches(self, columns: Sequence[str]) -> int:
-        """The number of its columns that are among these, in any letter case and spelling."""
+        """Returns how many of its columns are among these, in any letter case and spelling."""
         there = {c.lower() for c in columns}
         return sum(not there.isdisjoint(s.lower() for s in (c.name, *c.aliases)) for c in self.columns)
 
@@ -124,11 +124,11 @@ class Gap:
     """Something that a format cannot hold.
 
     Attributes:
-        kind: a short name, the same in all formats for the same thing (`truncate`, `before_image`, ...).
-        why: one sentence for the documentation.
-        lost: which rows of a change table lose something (a boolean Column).
-        erase: the change table as it is afterwards: what `read` gives back of it.
-        under: whether it is there when written with these options (None: it always is).
+        kind: a short name, used in all formats for the same gap (`truncate`, `before_image`, ...).
+        why: a sentence for the documentation.
+        lost: returns which rows of a change table lose something (a boolean Column).
+        erase: returns the change table without what is lost, as `read` returns it.
+        under: whether the gap exists with these options of `write` (None: always).
     """
 
     kind: str
@@ -143,24 +143,23 @@ class Read:
     """Result of reading a vendor's tables.
 
     Attributes:
-        changes: canonical change tables by source table, each with `WHY`, and with `FILE`, `ROW`, `RAW` when
-            the rows that came in had `FILE`, `ROW`.
+        changes: canonical change tables by source table, each with `WHY`, and with `FILE`, `ROW`, `RAW` if
+            the input rows had `FILE`, `ROW`.
         pending: rows that wait for more input (an unfinished transaction) or change nothing, by the vendor's
-            table, with what they say in `WHY`.
-        notes: what is odd about the tables as a whole, for people.
-        control_tables: tables that hold no changes, by name; with `WHY` when they are declared.
-        apart: change tables that no target takes (a log's own records, changes without values), and why;
-            those that say how others are read are last.
-        keyless: change tables whose key is not known, and why, if more is known than that.
-        made_again: change tables some of whose changes do not have the key, because the table was dropped
-            and created with another one, and which these are.
-        ids: the vendor's id of each change table that has its name from its rows, or from the tables next to
-            it: others may give it another one (`Format.ids_option`).
-        unnamed: those of `ids` whose rows give none, and why.
-        partial: change tables that have the columns of their rows, because nothing else says which there
-            are: other rows may have more.
-        left_out: the same of JSON lines, which may leave out what is NULL: columns that no line has are NULL
-            in all images.
+            table, with their reason in `WHY`.
+        notes: observations about whole tables, for the user.
+        control_tables: tables without changes, by name; with `WHY` if they are declared.
+        apart: change tables that no target accepts (a log's own records, changes without values), and why;
+            those that define how others are read are last.
+        keyless: change tables with an unknown key, with the reason if more is known.
+        made_again: change tables with changes that do not have the key, because the table was dropped and
+            created with another one, and which changes these are.
+        ids: the vendor's id of each change table that is named after its rows or after neighbouring tables;
+            other input may name it differently (`Format.ids_option`).
+        unnamed: those of `ids` whose rows contain no name, and why.
+        partial: change tables whose columns are known from their rows only: other rows may have more.
+        left_out: partial change tables of JSON lines, which may omit NULL values: columns that no line has
+            are NULL in all images.
     """
 
     changes: dict[str, ChangeTable]
@@ -181,38 +180,39 @@ class Format:
     """One vendor's change tables, as declared differences.
 
     Attributes:
-        name: what users type.
-        title: product and table, for people.
-        source: fact sheet sections and vendor pages all of this rests on.
+        name: the name that users type.
+        title: product and table, for the user.
+        source: the sections of the fact sheet and vendor pages that it is based on.
         tables: the vendor's tables with their columns.
-        operations: native operation code -> what it means here (an operation of `change.OPERATIONS`, or words
-            for codes that are no row change).
-        order: native columns that order changes, and within what.
-        row_key: how a row's identity is known.
-        images: which columns an image carries, before images included, in words.
-        masks: how changed columns are marked, in words.
+        operations: native operation code -> its meaning (an operation of `change.OPERATIONS`, or a
+            description of codes that are no row change).
+        order: native columns that order changes, and their scope.
+        row_key: how a row is identified.
+        images: description of the columns of images, including before images.
+        masks: description of how changed columns are marked.
         types: vendor type -> Spark SQL type.
-        files: kinds of file it is read from and written to (`parquet`, `csv`, `json`, `delta`).
-        holds: canonical headers it keeps, beyond change_seq, change_oper and operation.
-        cannot: what is lost when written in it.
-        options: what users can set.
+        files: kinds of file that it is read from and written to (`parquet`, `csv`, `json`, `delta`).
+        holds: canonical headers that it keeps, in addition to change_seq, change_oper and operation.
+        cannot: gaps: what is lost when changes are written in it.
+        options: settings for users.
         read: vendor's tables -> canonical change tables.
         write: canonical change tables by source table -> vendor's tables.
-        knows: whether a table with these column names is one of this vendor's, as a figure from 0 (no) to 1.
+        knows: how likely a table with these column names is one of this vendor's, from 0 (no) to 1.
         load: reads the vendor's tables from a path (None: `file_reader.load`).
-        save: writes them there (None: `file_writer.save`); with an option `start` it also takes folders that
-            are not empty.
-        control_table: gives a table that holds no changes, by its name, as it is kept next to this format's
-            tables (None: it has no place there).
-        by_number: whether its tables, written with these options, keep of a change sequence its number alone
-            (None: they never do).
-        complete: compares the number of rows in files with their metadata; differences, a line for each file.
-        refuse: raises ConfigError or FormatError if there is nothing to read at a path, without Spark (None:
+        save: writes them to a path (None: `file_writer.save`); with an option `start` it also accepts folders
+            that are not empty.
+        control_table: converts a table without changes, by its name, to the form that is stored with this
+            format's tables (None: it cannot be stored there).
+        by_number: whether its tables, written with these options, keep only the number of a change sequence
+            (None: never).
+        complete: compares the number of rows in files with their metadata; returns a line for each
+            difference.
+        refuse: raises ConfigError or FormatError if a path has nothing to read, without Spark (None:
             `file_reader.refuse_nothing`).
-        columns: the columns of the vendor's tables at a path, by table, without Spark (None:
+        columns: returns the columns of the vendor's tables at a path, by table, without Spark (None:
             `file_reader.columns_at`).
-        ids_option: the option that gives the tables of the vendor's ids (`Read.ids`), id -> table (None: no
-            table has its name from its rows).
+        ids_option: the option that maps the vendor's ids (`Read.ids`) to tables (None: no table is named
+            after its rows).
     """
 
     name: str
@@ -242,12 +242,12 @@ class Format:
     ids_option: str | None = None
 
     def declares(self, columns: Sequence[str]) -> bool:
-        """Whether a table with these columns is one whose rows say how others are read."""
+        """Whether the rows of a table with these columns define how other tables are read."""
         return max(self.tables, key=lambda t: t.matches(columns)).declares
 
     def gaps(self, changes: ChangeTable, options: Options | None = None) -> list[Gap]:
-        """`cannot`, as far as it is so with these options (None: the defaults), plus a gap for each header of
-        a change table that this format does not hold."""
+        """Returns the gaps of `cannot` that exist with these options (None: the defaults), and a gap for each
+        header of a change table that this format does not hold."""
         options = self.options() if options is None else options
         always = ("change_seq", "change_oper", "operation")
         lost = [h for h in changes.headers if h not in always and h not in self.holds]
@@ -256,8 +256,8 @@ class Format:
 
 
 def value_gap(kind: str, why: str, header: str, written: Callable[[ChangeTable, Column], Column]) -> Gap:
-    """The gap of a header some of whose values are written as others: `written` gives them for a change table
-    and the header's values."""
+    """Returns the gap of a header of which some values are changed when written: `written` returns them for a
+    change table and the header's values."""
 
     def lost(ct: ChangeTable) -> Column:
         full = ct.header(header)
@@ -275,12 +275,12 @@ def value_gap(kind: str, why: str, header: str, written: Callable[[ChangeTable, 
 
 
 def header_gap(name: str) -> Gap:
-    """The gap of a header column that a format has no place for."""
-    return value_gap(f"header {name}", f"there is no place for {name}", name, lambda ct, value: F.lit(None))
+    """Returns the gap of a header column that a format cannot hold."""
+    return value_gap(f"header {name}", f"there is no column for {name}", name, lambda ct, value: F.lit(None))
 
 
 def operation_gap(oper: str, kind: str, why: str) -> Gap:
-    """The gap of a whole kind of rows, e.g. truncates: they are not written."""
+    """Returns the gap of a whole kind of rows, e.g. truncates: they are not written."""
 
     def lost(ct: ChangeTable) -> Column:
         return F.col(ct.header("change_oper")) == oper
@@ -289,19 +289,20 @@ def operation_gap(oper: str, kind: str, why: str) -> Gap:
 
 
 def refuse_own(tables: Mapping[str, DataFrame], where: str) -> None:
-    """Raises FormatError if one of the tables that were read has such a column."""
+    """Raises FormatError if one of the tables has a column with the prefix `OWN`."""
     for name, df in tables.items():
         own = [c for c in df.columns if c.lower().startswith(OWN)]
         if odd := [c for c in own if c not in ADDED_COLUMNS or own.count(c) > 1]:
             raise FormatError(
-                f"{name} has a column {odd[0]}: names that begin with {OWN} are those that tailrace adds",
+                f"{name} has a column {odd[0]}: names that begin with {OWN} are reserved for "
+                "columns that tailrace adds",
                 where=where,
-                hint="give it another name where the files are made",
+                hint="rename it where the files are created",
             )
 
 
 def shown(columns: Sequence[str]) -> dict[str, str]:
-    """Column -> its name in what is kept or shown of rows, for those that were added to them.
+    """Returns, for columns that were added to rows, the names under which they are stored and shown.
 
     >>> shown(["id", "tailrace__why", "tailrace__row", "_Row"])
     {'tailrace__why': '_why'}

@@ -1,7 +1,7 @@
-"""Converts one vendor's tables to another's: read, check, set bad rows aside, count losses, write.
+"""Converts one vendor's tables to another's: reads, checks, rejects bad rows, counts losses, writes.
 
-One pass over the input does all of it; a second reads bad rows again, only if there are any. Nothing is
-collected: Spark's own metrics carry the counts.
+It takes one pass over the input, and a second one to read bad rows again if there are any. No rows are
+collected in the driver: Spark's metrics report the counts.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 REJECTS, PENDING = "_rejects", "_pending"
 """Folders next to the written tables: bad rows; rows that change nothing (signals) or wait for more input."""
 ON_BAD = ("reject", "fail")
-_ASIDE = "\n  hint: `--on-bad reject` sets bad rows aside, with their reasons"
+_ASIDE = "\n  hint: `--on-bad reject` writes bad rows and their reasons to a separate table"
 FRACTION = "fraction finer than microseconds"
-"""The loss of time fractions that no lake type can hold; the same for every output format."""
+"""The loss of time fractions that no lake type can hold; identical for every output format."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """A format, its options and where its tables are; `kind` is the file kind written."""
+    """A format, its options and the path of its tables; `kind` is the kind of file to write."""
 
     form: Format
     options: Options
@@ -57,7 +57,7 @@ class Side:
 
 
 def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
-    """The vendor's tables of a side."""
+    """Returns the vendor's tables of a side."""
     if side.form.load:
         tables = side.form.load(spark, side.path, side.options)
     else:
@@ -67,8 +67,8 @@ def load(spark: SparkSession, side: Side) -> dict[str, DataFrame]:
 
 
 def read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
-    """The canonical change tables of a side, every bad row with its reason in `WHY`; ConfigError where a
-    command has not ended writing them."""
+    """Returns the canonical change tables of a side, every bad row with its reason in `WHY`; raises
+    ConfigError if a command has not finished writing them."""
     new_folder.refuse_half(side.path)
     return _read(spark, side, check=check)
 
@@ -83,13 +83,13 @@ def _read(spark: SparkSession, side: Side, *, check: bool = True) -> Read:
 
 
 def key_notes(found: Read, form: Format) -> list[str]:
-    """Notes of tables whose key is not known."""
+    """Returns notes about tables with an unknown key."""
     option = next((n for n in ("key", "keys") if n in form.options.model_fields), "key")
     return [f"{name}: {why}; name the key with the option {option}" for name, why in found.keyless.items()]
 
 
 def odd_files(spark: SparkSession, side: Side) -> list[str]:
-    """Files whose number of rows differs from their metadata."""
+    """Returns a line for each file whose number of rows differs from its metadata."""
     return side.form.complete(spark, side.path, side.options) if side.form.complete else []
 
 
@@ -100,15 +100,15 @@ def convert(
 
     Args:
         spark: the session.
-        source: what is read.
-        target: what is written; its path must be new or empty.
-        on_bad: `reject` keeps bad rows in the folder `_rejects` next to the tables (columns: table, reason,
-            file, row, content), `fail` stops at the first.
+        source: the side to read.
+        target: the side to write; its path must be new or empty.
+        on_bad: `reject` writes bad rows to the folder `_rejects` next to the tables (columns: table, reason,
+            file, row, content), `fail` stops at the first one.
         strict: stops at the first value that the target's format cannot hold.
 
     Raises:
-        ConfigError: the target is not empty, or a kind of file the format does not have.
-        FormatError: the input is not the format's; a bad row with `fail`; a loss with `strict`.
+        ConfigError: the target is not empty, or the format does not have that kind of file.
+        FormatError: the input does not match the format; a bad row with `fail`; a loss with `strict`.
     """
     refuse(source, target, on_bad)
     try:
@@ -121,7 +121,7 @@ def convert(
 
 
 def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
-    """Raises ConfigError for what `convert` refuses before it reads anything."""
+    """Raises ConfigError for arguments that `convert` refuses before it reads anything."""
     refuse_treatment(on_bad)
     if target.kind not in target.form.files:
         listed = ", ".join(target.form.files)
@@ -133,7 +133,7 @@ def refuse(source: Side, target: Side, on_bad: str = "reject") -> None:
 
 
 def refuse_treatment(on_bad: str) -> None:
-    """Raises ConfigError for a treatment of bad rows that there is not."""
+    """Raises ConfigError for an unknown treatment of bad rows."""
     if on_bad not in ON_BAD:
         raise ConfigError(
             f"unknown treatment of bad rows: {on_bad!r}", hint=f"use one of {', '.join(ON_BAD)}"
@@ -141,7 +141,7 @@ def refuse_treatment(on_bad: str) -> None:
 
 
 def refuse_nothing(source: Side) -> None:
-    """Raises ConfigError or FormatError when there is nothing to read."""
+    """Raises ConfigError or FormatError if there is nothing to read."""
     folders.existing_path(source.path)
     new_folder.refuse_half(source.path)
     if source.form.refuse is None:
@@ -151,7 +151,7 @@ def refuse_nothing(source: Side) -> None:
 
 
 def _start(target: Side) -> new_folder.Start:
-    """What a format does with what is in the folder that it writes to."""
+    """Returns how a format treats the contents of the folder that it writes to."""
     if target.form.save is None or "start" not in target.options.model_fields_set:
         return "new"
     return "more" if getattr(target.options, "start", "") == "keep" else "over"
@@ -160,10 +160,10 @@ def _start(target: Side) -> new_folder.Start:
 def _convert(
     spark: SparkSession, source: Side, target: Side, *, fail: bool, strict: bool
 ) -> ConversionReport:
-    found = _read(spark, source)  # it may be in the folder that is written, and was checked before
+    found = _read(spark, source)  # without a check: it may be in the folder that is written
     if target.form.by_number is not None and target.form.by_number(target.options):
         found = replace(found, changes={n: checks.in_order(ct) for n, ct in found.changes.items()})
-    odd = [*key_notes(found, source.form), *odd_files(spark, source), *_strangers(found, source)]
+    odd = [*key_notes(found, source.form), *odd_files(spark, source), *_other_vendors(found, source)]
     report = ConversionReport(notes=[*found.notes, *odd])
     watched: dict[str, tuple[RowCount, list[Gap]]] = {}
     good: dict[str, ChangeTable] = {}
@@ -199,25 +199,23 @@ def _convert(
 
 
 def control_table(name: str, df: DataFrame, form: Format, *, strict: bool) -> DataFrame | None:
-    """A table without changes in the form that a format keeps it; None if it is left out.
+    """Returns a table without changes in the form in which a format stores it; None if it is left out.
 
     Raises:
-        FormatError: it has no place there, and nothing may be lost.
+        FormatError: the format cannot store it, and nothing may be lost.
     """
-    kept = form.control_table(name, df) if form.control_table else None
-    if kept is None and strict:
-        raise FormatError(
-            f"{form.name} has no place for the table {name}", hint="without --strict it is left out"
-        )
-    return kept
+    converted = form.control_table(name, df) if form.control_table else None
+    if converted is None and strict:
+        raise FormatError(f"{form.name} cannot hold the table {name}", hint="without --strict it is left out")
+    return converted
 
 
 def observed(
     ct: ChangeTable, gaps: list[Gap], *, fail: bool, strict: bool = False, to: str = ""
 ) -> tuple[DataFrame, RowCount]:
-    """The good rows, counted on the way; `fail` and `strict` stop the job at the first row that they
-    forbid."""
-    # Columns first: some losses need a change's other row, which no metric can see.
+    """Returns the good rows, counted in the same pass; `fail` and `strict` stop the job at the first row that
+    they forbid."""
+    # As columns first: some losses depend on a change's other row, which no metric can see.
     marks = {f"{OWN}lost{i}": F.coalesce(g.lost(ct), F.lit(False)) for i, g in enumerate(gaps)}
     df = ct.df.withColumns(marks) if marks else ct.df
     if fail:
@@ -250,7 +248,7 @@ def observed(
 
 
 def _stop(condition: Column, text: Column) -> Column:
-    """True for every row, unless the condition is true: then the job ends with the text."""
+    """Returns True for every row, or ends the job with the text if the condition is true."""
     said = F.concat(F.lit("tailrace.errors.FormatError: "), text, F.lit("\n\n"))
     return F.when(condition, F.raise_error(said).isNull()).otherwise(F.lit(True))
 
@@ -259,8 +257,8 @@ def _at(df: DataFrame) -> Column:
     return F.concat(F.lit(" ("), F.col(FILE), F.lit(")")) if FILE in df.columns else F.lit("")
 
 
-def _strangers(found: Read, source: Side) -> list[str]:
-    """Notes about other vendors' tables, whose rows are copied as they are."""
+def _other_vendors(found: Read, source: Side) -> list[str]:
+    """Returns notes about other vendors' tables, whose rows are copied unchanged."""
     columns = {n: df.columns for n, df in found.control_tables.items()}
     mine = {n for n, names in columns.items() if source.form.knows(names)}
     return [
@@ -270,17 +268,17 @@ def _strangers(found: Read, source: Side) -> list[str]:
     ]
 
 
-def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, report: ConversionReport) -> None:
-    """Writes bad rows and waiting rows to separate tables; they are few, so they are read again."""
-    came: dict[str, DataFrame] | None = None
+def keep_aside(spark: SparkSession, source: Side, path: str, found: Read, report: ConversionReport) -> None:
+    """Writes bad rows and pending rows to separate tables; they are few, so they are read again."""
+    loaded: dict[str, DataFrame] | None = None
     rejects = None
     for name, df in ({n: ct.df for n, ct in found.changes.items()} | found.control_tables).items():
         if name not in report.tables or not report.tables[name].bad:
             continue
         rows = df.filter(checks.is_bad())
         if FILE in rows.columns and ROW in rows.columns:
-            came = came if came is not None else _uncounted(load(spark, source))
-            rows = file_reader.count_rows(rows, _places(came)) if came else rows
+            loaded = loaded if loaded is not None else _uncounted(load(spark, source))
+            rows = file_reader.count_rows(rows, _places(loaded)) if loaded else rows
         one = rows.select(
             F.lit(name).alias("table"),
             F.col(WHY).alias("reason"),
@@ -290,26 +288,26 @@ def keep_aside(spark: SparkSession, source: Side, place: str, found: Read, repor
         )
         rejects = one if rejects is None else rejects.unionByName(one)
     if rejects is not None:
-        report.rejects = str(Path(place) / REJECTS)
-        _grown(rejects, report.rejects)
+        report.rejects = str(Path(path) / REJECTS)
+        _append_new(rejects, report.rejects)
     for name, df in found.pending.items():
-        waiting = str(Path(place) / PENDING / name)
+        waiting = str(Path(path) / PENDING / name)
         seen_df, seen = counted(df, f"pending {name}")
         short = shown(df.columns)
-        # What waits now, not what waited before.
+        # Replaces the rows that were pending before.
         seen_df.withColumnsRenamed(short).write.mode("overwrite").parquet(waiting)
         if seen.figures()["rows"]:
-            report.pending = str(Path(place) / PENDING)
-            kept = spark.read.parquet(waiting).withColumnsRenamed({s: c for c, s in short.items()})
-            report.notes += waiting_rows({name: kept})
+            report.pending = str(Path(path) / PENDING)
+            written = spark.read.parquet(waiting).withColumnsRenamed({s: c for c, s in short.items()})
+            report.notes += waiting_rows({name: written})
         else:
             shutil.rmtree(waiting)
-            with suppress(OSError):  # others may have files in it
+            with suppress(OSError):  # it may contain other files
                 Path(waiting).parent.rmdir()
 
 
 def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
-    """What waiting rows are (`Read.pending`): one line per table and reason, with the number of rows."""
+    """Describes pending rows (`Read.pending`): a line per table and reason, with the number of rows."""
     said = []
     for name, df in pending.items():
         why = F.col(WHY) if WHY in df.columns else F.lit(None).cast("string")
@@ -321,22 +319,22 @@ def waiting_rows(pending: Mapping[str, DataFrame]) -> list[str]:
     return said
 
 
-def _grown(rows: DataFrame, place: str) -> None:
+def _append_new(rows: DataFrame, path: str) -> None:
     """Appends rows to a table of rejects; rows that it already has are not added again."""
-    if not Path(place).exists():
-        rows.write.parquet(place)
+    if not Path(path).exists():
+        rows.write.parquet(path)
         return
-    there = rows.sparkSession.read.schema(rows.schema).parquet(place)
-    new = rows.exceptAll(there).persist()
+    existing = rows.sparkSession.read.schema(rows.schema).parquet(path)
+    new = rows.exceptAll(existing).persist()
     if not new.isEmpty():
-        new.write.mode("append").parquet(place)
+        new.write.mode("append").parquet(path)
     new.unpersist()
 
 
 def _uncounted(tables: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """The tables whose rows have not been counted yet."""
-    there = {n: df for n, df in tables.items() if ROW in df.columns}
-    return {n: df for n, df in there.items() if file_reader.UNCOUNTED in df.schema[ROW].metadata}
+    """Returns the tables whose rows have not been counted yet."""
+    numbered = {n: df for n, df in tables.items() if ROW in df.columns}
+    return {n: df for n, df in numbered.items() if file_reader.UNCOUNTED in df.schema[ROW].metadata}
 
 
 def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -346,7 +344,7 @@ def _places(tables: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def reason(error: Exception, where: str) -> Exception:
-    """A tailrace error for a Spark error about the input; otherwise the error itself."""
+    """Returns a tailrace error for a Spark error about the input; otherwise the error itself."""
     if isinstance(error, TailraceError):
         return error
     found = from_spark(error, where=where)
@@ -354,7 +352,7 @@ def reason(error: Exception, where: str) -> Exception:
 
 
 def side(name: str, path: str, given: Mapping[str, str], kind: str = "parquet") -> Side:
-    """A side from what the user typed."""
+    """Returns a side from what the user typed."""
     form = formats.get(name)
     return Side(form, formats.options(form, dict(given)), path, kind)
 

@@ -1,4 +1,4 @@
-"""The declarations of formats as text: for `tailrace formats` and the documentation pages."""
+"""Describes the declarations of formats as text: for `tailrace formats` and the documentation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Format
 
 
 def summary() -> list[dict[str, str]]:
-    """One row per format: name, title, files, what it cannot hold."""
+    """Returns a row per format: name, title, files, what it cannot hold."""
     return [
         {
             "format": form.name,
@@ -22,7 +22,7 @@ def summary() -> list[dict[str, str]]:
 
 
 def describe(form: Format) -> dict[str, Any]:
-    """Everything a format declares, for `--json`."""
+    """Returns all declarations of a format, for `--json`."""
     return {
         "name": form.name,
         "title": form.title,
@@ -50,7 +50,7 @@ def _option(form: Format, name: str) -> dict[str, str]:
 
 
 def markdown(form: Format) -> str:
-    """The generated part of a format's page."""
+    """Returns the generated part of a format's page."""
     lines = [
         f"Files: {', '.join(form.files)}. Order: {', '.join(f'`{o}`' for o in form.order)}.",
         f"Row key: {form.row_key}. Images: {form.images}. Masks: {form.masks}.",
@@ -84,7 +84,7 @@ def _options(form: Format) -> list[tuple[str, dict[str, str]]]:
 
 
 def overview() -> str:
-    """The generated part of the page of all formats."""
+    """Returns the generated part of the page about all formats."""
     rows = [
         (f"[{r['format']}]({r['format']}.md)", r["title"], r["files"], r["cannot hold"]) for r in summary()
     ]

@@ -1,4 +1,4 @@
-"""Tables written to folders, which `file_reader` reads: by Spark, several at once, or by this process."""
+"""Writes tables to folders, which `file_reader` reads: through Spark, several at once, or in this process."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def table_schema(rows: DataFrame) -> pa.Schema:
-    """The Arrow schema of a table for these rows, all columns nullable; timestamps are in UTC."""
+    """Returns the Arrow schema of a table for these rows, all columns nullable; timestamps are in UTC."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     return pa.schema([pa.field(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in rows.schema])
 
 
 def prepare_delta_table(rows: DataFrame, path: str) -> None:
-    """Makes a Delta table with at least the columns of these rows, whatever they are called.
+    """Creates a Delta table with at least the columns of these rows, whatever their names are.
 
-    Delta's own writer makes no table with blanks or any of `,;{}()=` in its columns' names, nor gives one
-    such a column; it appends to a table that has them. So delta-rs makes tables and adds columns.
+    Delta's own writer cannot create tables or columns with blanks or any of `,;{}()=` in columns' names, but
+    it appends to tables that have them. So delta-rs creates tables and adds columns.
     """
     schema = table_schema(rows)
     lake.create(path, schema)
@@ -58,16 +58,16 @@ def save(
         tables: tables by name.
         path: the folder.
         kind: kind of file.
-        group_bytes: about how large a row group of Parquet files is; Spark's 128 MB if it is not given.
-        base64: whether bytes are base64, not hex, in text files.
+        group_bytes: the approximate size of a row group of Parquet files; by default Spark's 128 MB.
+        base64: whether bytes are written as base64 instead of hex in text files.
 
     Raises:
-        ConfigError: the folder has something in it already.
+        ConfigError: the folder is not empty.
     """
     places = {name: Path(path) / name for name in tables}
-    for place in places.values():
-        if place.exists() and any(place.iterdir()):
-            raise ConfigError(f"{place} is not empty", hint="write into a new folder")
+    for table_path in places.values():
+        if table_path.exists() and any(table_path.iterdir()):
+            raise ConfigError(f"{table_path} is not empty", hint="write into a new folder")
     tag = f"tailrace-{uuid.uuid4().hex}"
     with thread_pool("save", worth=len(tables) > 1) as pool:
         jobs = [
@@ -85,30 +85,31 @@ def save(
             raise
 
 
-def _save(df: DataFrame, place: str, kind: str, tag: str, group_bytes: int | None, base64: bool) -> None:
+def _save(df: DataFrame, path: str, kind: str, tag: str, group_bytes: int | None, base64: bool) -> None:
     context = df.sparkSession.sparkContext
     context.addJobTag(tag)
     try:
         rows = as_text(df, base64=df.columns if base64 else ()) if kind in ("csv", "json") else df
         writer = rows.write.mode("append")
         if kind == "csv":
-            writer.options(**CSV).csv(place)
+            writer.options(**CSV).csv(path)
         elif kind == "json":
-            writer.option("ignoreNullFields", "false").json(place)
+            writer.option("ignoreNullFields", "false").json(path)
         else:
             if kind == "delta":
-                prepare_delta_table(df, place)
+                prepare_delta_table(df, path)
             elif group_bytes:
                 writer = writer.option("parquet.block.size", group_bytes)
-            writer.format(kind).save(place)
+            writer.format(kind).save(path)
     finally:
         context.removeJobTag(tag)
 
 
 def as_text(df: DataFrame, *, base64: Collection[str] = ()) -> DataFrame:
-    """Values that CSV and JSON cannot represent, as text that `types.as_type` reads again: bytes as
-    upper-case hex, or base64 in some columns, times with all their digits, arrays, floating-point numbers."""
-    made = []
+    """Returns rows with text for values that CSV and JSON cannot represent; `types.as_type` reads it again.
+    Bytes are upper-case hex, or base64 in some columns; times have all digits; also arrays and floating-point
+    numbers."""
+    result = []
     for field in df.schema:
         value, kind = F.col(quoted(field.name)), field.dataType.simpleString()
         if kind == "binary":
@@ -117,31 +118,31 @@ def as_text(df: DataFrame, *, base64: Collection[str] = ()) -> DataFrame:
             value = join_array(value)
         elif kind in ("date", "timestamp", "timestamp_ntz", "float", "double"):
             value = value.cast("string")
-        made.append(value.alias(field.name))
-    return df.select(*made)
+        result.append(value.alias(field.name))
+    return df.select(*result)
 
 
 KINDS = ("parquet", "csv", "delta")
-"""Kinds of file that are written here."""
+"""Kinds of file that `TableWriter` writes."""
 
 
 class TableWriter:
-    """One table, batch after batch: `write`, then `close`; `rows` counts them.
+    """Writes one table in batches: `write`, then `close`; `rows` counts them.
 
     Args:
-        place: the table's folder, new.
+        folder: the table's new folder.
         schema: of all batches.
         kind: one of `KINDS`.
     """
 
-    def __init__(self, place: Path, schema: pa.Schema, kind: str) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, kind: str) -> None:
         self.rows = 0
-        self._place, self._schema, self._kind = place, schema, kind
-        with room(str(place)):
-            place.mkdir(parents=True, exist_ok=True)
-            name = place / f"part-{uuid.uuid4().hex}"
+        self._place, self._schema, self._kind = folder, schema, kind
+        with room(str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            name = folder / f"part-{uuid.uuid4().hex}"
             if kind == "delta":
-                self._part = lake.Part(str(place), schema)
+                self._part = lake.Part(str(folder), schema)
             elif kind == "csv":
                 texts = pa.schema([(f.name, _text_type(f.type)) for f in schema])
                 self._csv = pyarrow.csv.CSVWriter(f"{name}.csv", texts)
@@ -161,7 +162,7 @@ class TableWriter:
                 self._parquet.write_table(rows)
 
     def close(self) -> None:
-        """Finishes the table; there is one even without rows."""
+        """Finishes the table; it exists even without rows."""
         with room(str(self._place)):
             if self._kind == "delta":
                 added = self._part.close()
@@ -174,13 +175,13 @@ class TableWriter:
 
 
 def text_columns(rows: pa.Table) -> pa.Table:
-    """Binary columns as upper-case hex, times with all their digits."""
-    for place, field in enumerate(rows.schema):
+    """Returns binary columns as upper-case hex, and times with all digits."""
+    for index, field in enumerate(rows.schema):
         kind = _text_type(field.type)
         if kind != field.type:
             column = rows[field.name].combine_chunks()
             text = hex_digits(column) if pa.types.is_binary(field.type) else column.cast(kind)
-            rows = rows.set_column(place, field.name, text)
+            rows = rows.set_column(index, field.name, text)
     return rows
 
 

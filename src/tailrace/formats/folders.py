@@ -1,8 +1,8 @@
-"""The tables under a path, and the data files of each: for Spark and for reading without it.
+"""Finds the tables under a path, and the data files of each; without Spark.
 
 A path is one table (a file, a folder of files of one kind, a Delta table), named after itself, or a folder of
-tables. A table's files may be in folders below its own; names with `.` or `_` in front are hidden, and a
-Delta table in another table's folder is no part of it.
+tables. A table's files may be in subfolders. Names that start with `.` or `_` are hidden, and a Delta table
+in another table's folder is not part of it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ KINDS = {
     "csv": (".csv", ".csv.gz"),
     "json": (".json", ".jsonl", ".json.gz", ".jsonl.gz"),
 }
-"""File kind -> endings; a Delta table is a folder that has `_delta_log`."""
+"""File kind -> suffixes; a Delta table is a folder with `_delta_log`."""
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tar.gz", ".bz2", ".xz", ".zst", ".z", ".parquet.gz")
-"""Endings of files that are refused by name."""
+"""Suffixes of files that are refused."""
 ELSEWHERE = (".cd",)
-"""Endings of files that formats read by themselves."""
+"""Suffixes of files that formats read themselves."""
 _PARTITION = re.compile(r"[^=]+=.*")
 
 
 def kind_of(path: Path) -> str | None:
-    """The kind of a file or of a folder's files; None if it is not supported, or a folder has several."""
+    """Returns the kind of a file or of a folder's files; None if it is not supported, or a folder has
+    several."""
     if _is_delta(path):
         return "delta"
     if path.is_file():
@@ -36,46 +37,46 @@ def kind_of(path: Path) -> str | None:
     return kinds[0] if len(kinds) == 1 else None
 
 
-def data_files(place: Path) -> list[Path]:
-    """A table's data files in order: all that is read of it (of a Delta table, its log says that)."""
-    if place.is_file():
-        return [place]
-    return sorted(f for f in _walk(place) if f.is_file() and _kind(f.name))
+def data_files(path: Path) -> list[Path]:
+    """Returns a table's data files in order; those of a Delta table are listed by its log instead."""
+    if path.is_file():
+        return [path]
+    return sorted(f for f in _walk(path) if f.is_file() and _kind(f.name))
 
 
-def is_empty(place: Path) -> bool:
+def is_empty(path: Path) -> bool:
     """Whether a table consists of empty text files."""
-    return kind_of(place) in ("csv", "json") and not any(f.stat().st_size for f in data_files(place))
+    return kind_of(path) in ("csv", "json") and not any(f.stat().st_size for f in data_files(path))
 
 
 def tables_at(path: str, *, hidden: Sequence[Path] = ()) -> dict[str, Path]:
-    """The paths of the tables under a path, by name.
+    """Returns the paths of the tables under a path, by name.
 
     Args:
         path: a table, or a folder of tables.
-        hidden: tables in that folder whose names begin with `_`; they are not listed again.
+        hidden: tables in that folder whose names start with `_`; they are not listed again.
 
     Raises:
-        ConfigError: there is nothing, nothing that is a table, or an archive; two tables have one name; it
-            could be one table as well as several.
+        ConfigError: there is nothing, no table, or an archive; two tables have one name; the path could be
+            one table as well as several.
     """
     root = existing_path(path)
     refuse_archives([root, *_entries(root)] if root.is_dir() else [root])
     found = {_name(root): root} if _is_table(root, hidden) else _tables_in(root)
-    for place in found.values():
-        if place.is_dir() and not _is_delta(place):
-            refuse_archives(_walk(place))
+    for table_path in found.values():
+        if table_path.is_dir() and not _is_delta(table_path):
+            refuse_archives(_walk(table_path))
     return found
 
 
 def _tables_in(root: Path) -> dict[str, Path]:
-    """The tables in a folder of tables."""
+    """Returns the tables in a folder of tables."""
     inside = _entries(root) if root.is_dir() else []
     found: dict[str, Path] = {}
-    for place in filter(kind_of, inside):
-        if (other := found.setdefault(_name(place), place)) != place:
+    for path in filter(kind_of, inside):
+        if (other := found.setdefault(_name(path), path)) != path:
             raise ConfigError(
-                f"{other.name} and {place.name} are both the table {_name(place)}",
+                f"{other.name} and {path.name} are both the table {_name(path)}",
                 where=str(root),
                 hint="move one of them away, or all files into one folder, if they are parts of one table",
             )
@@ -87,32 +88,32 @@ def _tables_in(root: Path) -> dict[str, Path]:
 
 
 def not_read(root: Path, tables: Iterable[Path]) -> list[str]:
-    """What is not read under a path, one sentence each."""
+    """Returns a sentence for each path that is not read."""
     known = set(tables)
     if root in known:
         return left_over(root, root)
     notes = []
-    for place in _entries(root):
-        if place in known:
-            notes += left_over(place, root)
-        elif place.suffix.lower() not in ELSEWHERE:
-            notes.append(f"{several_kinds(place) or f'{place.name} is not a table'}: not read")
+    for table_path in _entries(root):
+        if table_path in known:
+            notes += left_over(table_path, root)
+        elif table_path.suffix.lower() not in ELSEWHERE:
+            notes.append(f"{several_kinds(table_path) or f'{table_path.name} is not a table'}: not read")
     return notes
 
 
-def holds_files(place: Path) -> bool:
-    """Whether it is a table, or a folder that is none only because it has files of several kinds."""
-    return bool(kind_of(place) or several_kinds(place))
+def holds_files(table_path: Path) -> bool:
+    """Whether a path is a table, or would be one if its files were of one kind."""
+    return bool(kind_of(table_path) or several_kinds(table_path))
 
 
-def several_kinds(place: Path) -> str:
-    """Says that a folder is no table because its files are of several kinds; empty if it is not so."""
-    kinds = _kinds(place) if place.is_dir() and not _is_delta(place) else []
-    return f"{place.name} has files of several kinds ({', '.join(kinds)})" if len(kinds) > 1 else ""
+def several_kinds(path: Path) -> str:
+    """Returns a message if a folder is no table because it has files of several kinds; otherwise empty."""
+    kinds = _kinds(path) if path.is_dir() and not _is_delta(path) else []
+    return f"{path.name} has files of several kinds ({', '.join(kinds)})" if len(kinds) > 1 else ""
 
 
 def existing_path(path: str) -> Path:
-    """That path; ConfigError when nothing is there."""
+    """Returns the path; raises ConfigError if it does not exist."""
     root = Path(path)
     if "://" not in path and not root.exists():
         raise ConfigError(f"there is no {path}", hint="give a file, a folder of files, or a folder of tables")
@@ -131,17 +132,18 @@ def refuse_archives(paths: Iterable[Path]) -> None:
             )
 
 
-def firsts(place: Path) -> list[Path]:
-    """The first file that is not empty of each folder in a table's folder; a partition's is not counted."""
+def firsts(path: Path) -> list[Path]:
+    """Returns the first file that is not empty of each folder below a table's, without partitions'
+    folders."""
     found: dict[Path, Path] = {}
-    for file in data_files(place):
+    for file in data_files(path):
         if file.stat().st_size:
-            found.setdefault(_plain_folder(place, file), file)
+            found.setdefault(_plain_folder(path, file), file)
     return list(found.values())
 
 
 def unglobbed(path: str) -> str:
-    """A path for Spark in which `*`, `?` and brackets are literal.
+    """Returns a path for Spark in which `*`, `?` and brackets are literal.
 
     >>> print(unglobbed("a[1]"))
     a\\[1\\]
@@ -149,9 +151,9 @@ def unglobbed(path: str) -> str:
     return re.sub(r"([*?{}\[\]\\])", r"\\\1", path)
 
 
-def below(path: Path, place: Path) -> str:
-    """The path below a folder, for messages."""
-    return path.relative_to(place).as_posix() if path != place else path.name
+def below(path: Path, folder: Path) -> str:
+    """Returns the path relative to a folder, for messages."""
+    return path.relative_to(folder).as_posix() if path != folder else path.name
 
 
 def _is_table(root: Path, hidden: Sequence[Path]) -> bool:
@@ -182,12 +184,12 @@ def _refuse_both(root: Path, words: str) -> None:
     raise ConfigError(
         f"{root.name} is neither one table nor a folder of tables: {words}",
         where=str(root),
-        hint="put all files of each table into a folder of its own",
+        hint="put all files of each table into a separate folder",
     )
 
 
 def _parts(root: Path) -> list[Path]:
-    """The files of a folder if they are parts of one table by their names."""
+    """Returns the files of a folder if their names mark them as parts of one table."""
     files = [f for f in _entries(root) if f.is_file() and _kind(f.name)]
     numbered = any(_is_part(f) for f in files)
     return files if numbered and len({_kind(f.name) for f in files}) == 1 else []
@@ -203,13 +205,13 @@ def _is_part(file: Path) -> bool:
     return file.name.startswith("part-") or file.name[0].isdigit()
 
 
-def left_over(place: Path, root: Path) -> list[str]:
-    """What is not read in a table's place."""
-    if place.is_file() or _is_delta(place):
+def left_over(table_path: Path, root: Path) -> list[str]:
+    """Returns a sentence for each path that is not read below a table's path."""
+    if table_path.is_file() or _is_delta(table_path):
         return []
-    read = set(data_files(place))
+    read = set(data_files(table_path))
     notes = []
-    for path in sorted(set(_walk(place)) - read):
+    for path in sorted(set(_walk(table_path)) - read):
         if path.is_dir():
             notes.append(f"{below(path, root)} is a Delta table in the folder of another table: not read")
         elif path.suffix.lower() not in ELSEWHERE:
@@ -218,10 +220,10 @@ def left_over(place: Path, root: Path) -> list[str]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """All files below a folder that are not hidden, and the Delta tables, which are not looked into."""
+    """Yields all files below a folder that are not hidden, and Delta tables without their contents."""
     for path in _entries(folder):
         if path.is_symlink() and folder.resolve().is_relative_to(path.resolve()):
-            continue  # it leads back here
+            continue  # a link back to a parent folder
         if not path.is_dir() or _is_delta(path):
             yield path
         else:
@@ -237,7 +239,7 @@ def _is_delta(path: Path) -> bool:
 
 
 def _kinds(folder: Path) -> list[str]:
-    """The kinds of a folder's data files, each once."""
+    """Returns the kinds of a folder's data files, each once."""
     return sorted({kind for f in data_files(folder) if (kind := _kind(f.name))})
 
 
@@ -245,9 +247,9 @@ def _kind(name: str) -> str | None:
     return next((k for k, ends in KINDS.items() if name.lower().endswith(ends)), None)
 
 
-def _plain_folder(place: Path, file: Path) -> Path:
-    """The folder of a file, without those of partitions."""
-    parts = file.relative_to(place).parts[:-1] if file != place else ()
+def _plain_folder(path: Path, file: Path) -> Path:
+    """Returns the folder of a file, without partitions' folders."""
+    parts = file.relative_to(path).parts[:-1] if file != path else ()
     return Path(*(p for p in parts if not _PARTITION.fullmatch(p)))
 
 

@@ -1,5 +1,4 @@
-"""Recognises a file: which vendor's table it is, its header, its masks as column names, and what is odd
-about it."""
+"""Inspects files: which vendor's tables they are, headers, masks as column names, and problems."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
 PREVIEW = 1000
 """The number of rows of each table that a preview reads."""
 LENIENT = {"orphans": "keep", "starts": "optional"}
-"""Options under which parts of a vendor's tables can be read without the rest."""
+"""Options that allow to read parts of a vendor's tables without the rest."""
 SHOWN = ("change_seq", "change_oper", "timestamp", "transaction_id")
 
 
 @dataclass
 class Table:
-    """One source table that was found: its headers and how many rows fill them, key, columns with types,
-    first changes (`changed`: names in the change mask, `carried`: names the image has; None: not known, or
-    all), rows by operation, and reasons of bad rows with their counts."""
+    """A source table: its headers and how many rows have values in them, key, columns with types, first
+    changes (`changed`: names in the change mask, `carried`: names that the image has; None: unknown, or all),
+    rows by operation, and reasons of bad rows with their counts."""
 
     name: str
     headers: dict[str, int]
@@ -43,9 +42,12 @@ class Table:
 
 @dataclass
 class Found:
-    """The result of `inspect` for a path: the format, how sure it is (0 to 1), its vendor tables and source
-    tables, the first rows of tables without changes (policies, control tables), and for every table in the
-    folder the format that recognises it best (empty: none)."""
+    """The result of `inspect` for a path.
+
+    It has the format, the degree of certainty (0 to 1), vendor tables and source tables, the first rows of
+    tables without changes (policies, control tables), and for every table in the folder the format that
+    recognises it best (empty: none).
+    """
 
     format: str
     sure: float
@@ -56,7 +58,7 @@ class Found:
     vendors: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the result for `--json`."""
         return asdict(self)
 
 
@@ -109,21 +111,22 @@ def inspect(
 
 
 def columns_of(df: DataFrame) -> list[str]:
-    """A table's columns, without those added by reading."""
+    """Returns a table's columns, without those that were added when it was read."""
     return [c for c in df.columns if c not in ADDED_COLUMNS]
 
 
 def _preview(
     tables: Mapping[str, DataFrame], side: convert.Side, given: Mapping[str, str], first: int
 ) -> tuple[Read, list[str]]:
-    """The change tables of the first rows of the vendor's tables; of declarations, such as policies, all."""
+    """Returns the change tables of the first rows of the vendor's tables; of declarations (policies) all
+    rows."""
     some = {n: df if side.form.declares(columns_of(df)) else df.limit(first) for n, df in tables.items()}
     looser = convert.side(side.form.name, side.path, {**given, **_lenient(side, given)})
     return side.form.read(some, looser.options), file_reader.notes_of(tables)
 
 
 def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> tuple[Read, list[str]]:
-    """The change tables; part of a vendor's tables is read as far as an option allows it."""
+    """Returns the change tables; parts of a vendor's tables are read as far as options allow it."""
     try:
         return convert.read(spark, side), []
     except FormatError as error:
@@ -135,12 +138,12 @@ def _read(spark: SparkSession, side: convert.Side, given: Mapping[str, str]) -> 
 
 
 def _lenient(side: convert.Side, given: Mapping[str, str]) -> dict[str, str]:
-    """The options of `LENIENT` that the format has and that are not given."""
+    """Returns the options of `LENIENT` that the format has and that are not set."""
     return {k: v for k, v in LENIENT.items() if k in side.form.options.model_fields and k not in given}
 
 
 def _rows(df: DataFrame, rows: int) -> list[dict[str, Any]]:
-    """The first rows as text, without columns that have no values."""
+    """Returns the first rows as text, without columns that have no values."""
     names = [c for c in df.columns if c == WHY or c not in ADDED_COLUMNS]
     found = [
         r.asDict() for r in df.select(*[F.col(quoted(c)).cast("string") for c in names]).limit(rows).collect()
@@ -157,7 +160,7 @@ def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
     counted = ct.df.groupBy(
         oper.alias("oper"), F.regexp_replace(WHY, r"change \S+", "change ...").alias("why")
     )
-    # One row per operation and reason: small, whatever the table's size.
+    # One row per operation and reason: a small result, whatever the table's size.
     groups = counted.agg(F.count(F.lit(1)).alias("n"), finer.alias(FINER), *filled).collect()
     operations: dict[str, int] = {}
     odd: dict[str, int] = {}
@@ -173,7 +176,7 @@ def _table(name: str, ct: ChangeTable, rows: int, *, checked: bool) -> Table:
 
 
 def _first(ct: ChangeTable, rows: int) -> list[dict[str, Any]]:
-    """The first changes, masks as names."""
+    """Returns the first changes, with masks as column names."""
     places = {ct.ordinal(c): c for c in ct.columns}
     shown = [F.col(ct.header(h)).cast("string").alias(h) for h in SHOWN]
     for header, name in (("change_mask", "changed"), ("column_mask", "carried")):

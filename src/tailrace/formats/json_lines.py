@@ -1,7 +1,7 @@
-"""JSON lines whose values are text, numbers digit for digit as they were written.
+"""Reads JSON lines with values as text; numbers keep their digits exactly.
 
-Spark cuts the text of a number out of UTF-8. In other encodings it goes through DOUBLE, so there the numbers
-of a line are put into quotes before they are parsed.
+In UTF-8, Spark returns the original text of a number. In other encodings it converts it to DOUBLE, so there
+the numbers of a line are quoted before they are parsed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _CHARSETS = {
     "utf-8": "UTF-8", "utf-8-sig": "UTF-8", "ascii": "US-ASCII", "iso8859-1": "ISO-8859-1",
     "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE",
 }  # fmt: skip
-"""Python's names of the encodings whose lines Spark finds, and Java's."""
+"""Encodings in which Spark can find lines: Python's names, and Java's."""
 LINES = "tailraceLines"
-"""In the metadata of the column `FILE`: nothing but the lines of JSON says which columns there are."""
+"""In the metadata of the column `FILE`: columns are known only from the lines of JSON."""
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _DEPTH = 8
 
 
 def _nested() -> str:
-    """An object or array inside a line's object, whose text stays as it is."""
+    """Returns a pattern of a nested object or array, whose text stays unchanged."""
     inner = ""
     for _ in range(_DEPTH):
         inner = rf'[\[{{](?:[^"{{}}\[\]]|{_STRING}{inner and "|" + inner})*+[\]}}]'
@@ -39,15 +39,15 @@ def _nested() -> str:
 
 _NUMBER = r"-?(?:0|[1-9]\d*+)(?:\.\d++)?+(?:[eE][+-]?+\d++)?+"
 _TO_NUMBER = rf'\G((?:^\s*+\{{)?+(?:[^"\d\-\[{{]|{_STRING}|{_nested()})*+)({_NUMBER})(?=[\s,}}])'
-"""From where the last number ended to the next one of the line's own object. Nothing in it goes back, so no
-line, however long, takes Java's stack or time."""
+"""From the end of the last number to the next number of the line's own object. It never backtracks, so even
+long lines do not exhaust Java's stack or take long."""
 
 
 def charset(encoding: str, where: str) -> str:
-    """Java's name of an encoding.
+    """Returns Java's name of an encoding.
 
     Raises:
-        ConfigError: Spark does not read JSON in it.
+        ConfigError: Spark cannot read JSON in it.
 
     >>> charset("latin-1", "x.json"), charset("utf8", "x.json")
     ('ISO-8859-1', 'UTF-8')
@@ -60,7 +60,7 @@ def charset(encoding: str, where: str) -> str:
 
 
 def reader_options(encoding: str, line: str, where: str) -> dict[str, str]:
-    """Options of Spark's reader for lines in an encoding; lines that are not JSON go to the column `line`."""
+    """Returns options of Spark's reader for lines in an encoding; invalid lines go to the column `line`."""
     found = {"columnNameOfCorruptRecord": line, "mode": "PERMISSIVE"}
     java = charset(encoding, where)
     return found if java == "UTF-8" else {**found, "encoding": java, "lineSep": "\n"}
@@ -69,11 +69,11 @@ def reader_options(encoding: str, line: str, where: str) -> dict[str, str]:
 def read(
     spark: SparkSession, paths: Sequence[str], columns: StructType, *, line: str, encoding: str, where: str
 ) -> DataFrame:
-    """The lines' values as `columns`, which are text or have text inside, and `FILE`; lines that are not JSON
-    go to the column `line`, if it is one of them.
+    """Returns the lines' values as `columns`, which are text or have text inside, and `FILE`; lines that are
+    not JSON go to the column `line`, if it is one of them.
 
     Raises:
-        ConfigError: Spark does not read JSON in this encoding.
+        ConfigError: Spark cannot read JSON in this encoding.
     """
     options, at = reader_options(encoding, line, where), F.col("_metadata.file_path").alias(FILE)
     if "encoding" not in options:
@@ -90,13 +90,13 @@ def read(
     )
     rows = lines.filter(F.col("t").rlike(r"\S")).select("t", parsed.alias("r"), FILE)
     values = {c: F.col("r")[c] for c in columns.names}
-    if line in values:  # as it came
+    if line in values:  # unchanged
         values[line] = F.when(values[line].isNotNull(), F.col("t"))
     return rows.select(*(v.alias(c) for c, v in values.items()), FILE)
 
 
 def is_of_lines(df: DataFrame) -> bool:
-    """Whether nothing but the lines of JSON says which columns a table has."""
+    """Whether a table's columns are known only from the lines of JSON."""
     return FILE in df.columns and bool(df.schema[FILE].metadata.get(LINES))
 
 

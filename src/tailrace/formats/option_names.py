@@ -1,5 +1,5 @@
-"""Tables and columns that a format's options name. A column that its table does not have is an error; a
-missing table is a note: the same options serve deliveries in which a table has no rows yet."""
+"""Handles tables and columns that a format's options name. A column that its table does not have is an error;
+a missing table is a note, because the same options are used for deliveries without rows of that table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 10
 
 
 def columns_in(text: str) -> list[str]:
-    """The names between commas.
+    """Returns the names between commas.
 
     >>> columns_in("id, line,")
     ['id', 'line']
@@ -21,7 +21,7 @@ def columns_in(text: str) -> list[str]:
 
 
 def lists_in(text: str) -> dict[str, list[str]]:
-    """Lists that users write per table.
+    """Parses lists per table that users write.
 
     >>> lists_in("PUB.Order=Ordernum; PUB.Line=Ordernum,Linenum")
     {'PUB.Order': ['Ordernum'], 'PUB.Line': ['Ordernum', 'Linenum']}
@@ -31,7 +31,7 @@ def lists_in(text: str) -> dict[str, list[str]]:
 
 
 def key_of(text: str, table: str) -> list[str]:
-    """The key columns that an option gives for a table: its own, or those of all tables.
+    """Returns the key columns that an option gives for a table: its own, or those for all tables.
 
     >>> key_of("id", "dbo.line"), key_of("dbo.item=id;dbo.line=no,pos", "DBO.LINE")
     (['id'], ['no', 'pos'])
@@ -42,27 +42,27 @@ def key_of(text: str, table: str) -> list[str]:
     return columns_in(keys.get(table.lower(), keys.get(None, "")))
 
 
-def keys_of_none(text: str, there: Collection[str]) -> list[str]:
-    """A note for each table that an option `key` names and that is not one of these.
+def keys_of_none(text: str, tables: Collection[str]) -> list[str]:
+    """Returns a note for each table that an option `key` names and that is not one of these.
 
     >>> keys_of_none("dbo.itme=id; HR.pay=no", ["dbo.item", "hr.pay"])
     ['option key: there is no table dbo.itme; did you mean dbo.item?']
     """
-    low = {t.lower() for t in there}
-    return [no_table("key", n, there) for n, _ in _keys(text) if n is not None and n.lower() not in low]
+    low = {t.lower() for t in tables}
+    return [no_table("key", n, tables) for n, _ in _keys(text) if n is not None and n.lower() not in low]
 
 
 def _keys(text: str) -> Iterator[tuple[str | None, str]]:
-    """The tables that are named (None: all), and their columns."""
+    """Yields the tables that are named (None: all), and their columns."""
     for part in filter(None, (p.strip() for p in text.split(";"))):
         name, equals, columns = part.rpartition("=")
         yield (name.strip() if equals else None), columns
 
 
 def refuse_columns(
-    option: str, table: str, names: Iterable[str], there: Collection[str], *, hint: str | None = None
+    option: str, table: str, names: Iterable[str], columns: Collection[str], *, hint: str | None = None
 ) -> None:
-    """Raises FormatError if an option names columns that a table does not have; `hint` if no name is near.
+    """Raises FormatError if an option names columns that a table does not have; `hint` if no name is similar.
 
     >>> refuse_columns("key", "shop.item", ["id", "LNE"], ["id", "line"])
     Traceback (most recent call last):
@@ -70,24 +70,24 @@ def refuse_columns(
       where: option key
       hint: did you mean line?
     """
-    if missing := [n for n in names if n not in there]:
-        near = meant(missing[0], there)
+    if missing := [n for n in names if n not in columns]:
+        near = meant(missing[0], columns)
         raise FormatError(
             f"{table} has no column {', '.join(missing)}",
             where=f"option {option}",
-            hint=near or hint or f"its columns are {_some(there)}",
+            hint=near or hint or f"its columns are {_some(columns)}",
         )
 
 
-def no_table(option: str, name: str, there: Collection[str]) -> str:
-    """What to say of a table, or a pattern of tables, that an option names and that is not there.
+def no_table(option: str, name: str, tables: Collection[str]) -> str:
+    """Returns the note about a table, or a pattern of tables, that an option names and that does not exist.
 
     >>> no_table("tables", "SHOP.ITEMS", ["SHOP.ITEM", "HR.STAFF"])
     'option tables: there is no table SHOP.ITEMS; did you mean SHOP.ITEM?'
     >>> no_table("keys", "X", ["SHOP.ITEM"])
     'option keys: there is no table X; there is SHOP.ITEM'
     """
-    return f"option {option}: there is no table {name}; {meant(name, there) or f'there is {_some(there)}'}"
+    return f"option {option}: there is no table {name}; {meant(name, tables) or f'there is {_some(tables)}'}"
 
 
 def _some(names: Collection[str]) -> str:
@@ -96,10 +96,10 @@ def _some(names: Collection[str]) -> str:
 
 
 def names_in(value: object, example: str) -> object:
-    """The tables by id that users write, as of an option; what is no text as it is.
+    """Parses tables by id that users write in an option; values that are no text stay unchanged.
 
     Raises:
-        ValueError: it is written otherwise.
+        ValueError: the text has another form.
 
     >>> names_in("31=SHOP.ITEM; 32=SHOP.LINE", "")
     {'31': 'SHOP.ITEM', '32': 'SHOP.LINE'}

@@ -1,6 +1,6 @@
-"""Parquet files through Spark: times in nanoseconds (pandas and Arrow write them) as the lake's microseconds.
+"""Reads Parquet files through Spark; times in nanoseconds (pandas and Arrow write them) become microseconds.
 
-Spark gives such a column as a number. Digits that are cut are counted, as in text (`FINER`).
+Spark returns such a column as a number. Lost digits are counted, as in text (`FINER`).
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _SAME = (
     (re.compile(r"\buint64\b"), "decimal128(20, 0)"),
     (re.compile(r"\bdecimal\d+\(\d+, (-?\d+)\)"), r"decimal(*, \1)"),
 )
-"""Types that Arrow distinguishes and Spark does not, and their common name; Spark combines decimals of one
-scale exactly."""
+"""Types that Arrow distinguishes and Spark does not, and their common name; Spark combines decimals of the
+same scale exactly."""
 
 
 class LoadedTables(dict[str, "DataFrame"]):
-    """Tables by name, and the files of those that are plain Parquet: some are read file by file."""
+    """Tables by name, and the files of plain Parquet tables: some of them are read file by file."""
 
     def __init__(self) -> None:
         super().__init__()
         self._files: dict[str, tuple[DataFrame, list[Path]]] = {}
 
-    def lies_in(self, name: str, files: list[Path]) -> None:
-        """Notes the Parquet files of a table."""
+    def add_files(self, name: str, files: list[Path]) -> None:
+        """Records the Parquet files of a table."""
         self._files[name] = (self[name], files)
 
     def files_of(self, name: str) -> list[Path] | None:
-        """The Parquet files of a table; None if it is something else, or was replaced by other rows."""
+        """Returns the Parquet files of a table; None if it has other files, or its rows were replaced."""
         df, files = self._files.get(name, (None, None))
         return files if df is not None and df is self.get(name) else None
 
 
 def nanoseconds(types: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The columns, of names and Arrow types (as text), that are times in nanoseconds or lists of them -> the
-    Spark type of one.
+    """Returns the columns, given as names and Arrow types (text), with times in nanoseconds or lists of them
+    -> the Spark type of a time.
 
     >>> nanoseconds([("id", "int64"), ("at", "timestamp[ns]"), ("b", "list<element: timestamp[ns, tz=UTC]>")])
     {'at': 'timestamp_ntz', 'b': 'timestamp'}
@@ -76,12 +76,12 @@ def nanoseconds(types: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
-    """The files of one table with `FILE`, `ROW`, and `FINER` if there are nanoseconds. Files may have
-    different columns, and times of different units. Spark gets each file: names of folders make no columns.
+    """Returns the files of one table with `FILE`, `ROW`, and `FINER` if there are nanoseconds. Files may have
+    different columns and units of time. Spark gets single files: folder names do not become columns.
 
     Raises:
-        FormatError: a file is not Parquet, has a column of a type that Spark does not read, or of another one
-            than in the other files.
+        FormatError: a file is not Parquet, or has a column of a type that Spark cannot read or that differs
+            from the other files.
     """
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     schemas: dict[Path, list[tuple[str, str]]] = {}
@@ -94,7 +94,7 @@ def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
         refuse(types, str(file))
         found, schemas[file] = nanoseconds(types), types
         groups.setdefault(tuple(found.items()), []).append(unglobbed(str(file)))
-    # Spark refuses two types of a column among files that it reads together; it unites groups as one of both.
+    # Spark refuses different types of a column in one read; a union of groups accepts some of them.
     _refuse_two_kinds(schemas, _TEXT if len(groups) < 2 else _ANY)
     reader = spark.read.option("mergeSchema", "true")
     try:
@@ -109,22 +109,22 @@ def read(spark: SparkSession, files: Iterable[Path]) -> DataFrame:
 def _refuse_two_kinds(
     schemas: Mapping[Path, Sequence[tuple[str, str]]], among: re.Pattern[str] = _ANY
 ) -> None:
-    """Raises FormatError for a column that is of two types in two files, one of them `among` these."""
+    """Raises FormatError for a column that has two types in two files, one of them `among` these."""
     first: dict[str, tuple[str, str, Path]] = {}
     for file, types in schemas.items():
         for name, arrow in types:
             kind = reduce(lambda text, same: same[0].sub(same[1], text), _SAME, arrow)
-            before, there, other = first.setdefault(name.lower(), (kind, arrow, file))
+            before, other_type, other = first.setdefault(name.lower(), (kind, arrow, file))
             if kind != before and (among.match(kind) or among.match(before)):
                 raise FormatError(
-                    f"the column {name} is of the type {arrow}, in {other.name} {there}",
+                    f"the column {name} is of the type {arrow}, in {other.name} {other_type}",
                     where=str(file),
                     hint="write it with the same type in all files of the table",
                 )
 
 
 def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
-    """Raises FormatError for a column (name, Arrow type as text) of a type that Spark does not read.
+    """Raises FormatError for a column (name, Arrow type as text) of a type that Spark cannot read.
 
     >>> refuse([("at", "time64[us]")], "t.parquet")
     Traceback (most recent call last):
@@ -147,18 +147,19 @@ def refuse(types: Iterable[tuple[str, str]], where: str) -> None:
 
 
 def taken(df: DataFrame, times: Mapping[str, str]) -> DataFrame:
-    """The rows of Parquet files whose columns `times` are nanoseconds, with `FILE`, `ROW` and `FINER`."""
+    """Returns rows of Parquet files in which the columns `times` are nanoseconds, with `FILE`, `ROW`,
+    `FINER`."""
     columns, cut = [], []
     for field in df.schema:
         value = F.col(quoted(field.name))
         kind = field.dataType.simpleString()
-        if field.name in times and kind in ("bigint", "array<bigint>"):  # Spark reads INT96 by itself
+        if field.name in times and kind in ("bigint", "array<bigint>"):  # Spark itself converts INT96
             cut.append(_is_finer(value, kind))
             value = _micros(value, kind, times[field.name])
         columns.append(value.alias(field.name, metadata=field.metadata))
-    place = F.col("_metadata.file_path").alias(FILE)
+    file = F.col("_metadata.file_path").alias(FILE)
     row = (F.col("_metadata.row_index") + 1).alias(ROW)
-    return df.select(*columns, place, row, *finer_too(df, cut))
+    return df.select(*columns, file, row, *finer_too(df, cut))
 
 
 def _micros(value: Column, kind: str, wanted: str) -> Column:

@@ -1,4 +1,4 @@
-"""What became of the rows of tables that were converted, or applied."""
+"""Counts of the rows of tables that were converted or applied."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowCount:
-    """Counts of rows in passing: `rows` counted by `what`, reported by `seen`."""
+    """Counts rows while they are read: `rows` counted by `what`, observed by `seen`."""
 
     rows: DataFrame
     what: tuple[Column, ...]
     seen: Observation
 
     def figures(self) -> dict[str, int]:
-        """The counts by name; call it after the rows have been read."""
+        """Returns the counts by name, after the rows have been read."""
         future = self.seen._jo.future()  # type: ignore[union-attr]
         if future.isCompleted():  # otherwise `get` would wait for ever
             return {k: int(v or 0) for k, v in self.seen.get.items()}
@@ -30,7 +30,7 @@ class RowCount:
 
 
 def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[DataFrame, RowCount]:
-    """The same rows, counted in passing; by `what`, otherwise their number as `rows`."""
+    """Returns the same rows, counted while they are read: by `what`, otherwise their number as `rows`."""
     from pyspark.sql import Observation
 
     asked = tuple(what) or (F.count(F.lit(1)).alias("rows"),)
@@ -40,8 +40,8 @@ def counted(rows: DataFrame, name: str, what: Sequence[Column] = ()) -> tuple[Da
 
 @dataclass
 class TableReport:
-    """One source table: image rows read and kept, bad rows, losses by kind (rows), copies of
-    rows that were read."""
+    """Counts of one source table: image rows that were read and kept, bad rows, losses by kind (rows), copies
+    of rows that were read."""
 
     rows: int = 0
     bad: int = 0
@@ -61,26 +61,26 @@ class ConversionReport:
     pending: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the report for `--json`."""
         return asdict(self)
 
 
 def unfit(report: ConversionReport) -> list[str]:
-    """Notes about tables whose sparse images can no longer be distinguished from whole ones."""
+    """Returns notes about tables whose sparse images can no longer be distinguished from full ones."""
     lost = {name: table.lost.get("header column_mask", 0) for name, table in sorted(report.tables.items())}
-    said = "{}: what was written does not tell which columns {:,} image{} lack{}: apply the tables that were "
-    said += "read, not these, where such columns are NULL"
-    return [said.format(name, n, "s" * (n > 1), "s" * (n == 1)) for name, n in lost.items() if n]
+    said = "{}: the written tables do not show which columns {:,} image{} do{} not have, and have NULL "
+    said += "instead: apply the original tables, not these"
+    return [said.format(name, n, "s" * (n > 1), "es" * (n == 1)) for name, n in lost.items() if n]
 
 
 def again(report: ConversionReport) -> list[str]:
-    """Notes of tables with rows that came more than once, as those of a file that was delivered twice."""
-    said = "{}: {:,} row{} came again, equal in every column; each is read once"
+    """Returns notes about tables with duplicate rows, e.g. from a file that was delivered twice."""
+    said = "{}: {:,} duplicate row{}, equal in every column; each is read once"
     copies = {name: table.again for name, table in sorted(report.tables.items())}
     return [said.format(name, n, "s" * (n > 1)) for name, n in copies.items() if n]
 
 
 def nothing(report: ConversionReport, path: str) -> list[str]:
-    """A note if there was no row at all."""
+    """Returns a note if there were no rows at all."""
     some = any(t.rows or t.bad or t.lost or t.again for t in report.tables.values()) or report.pending
     return [] if some else [f"{path} has no rows: there is nothing to do"]

@@ -1,7 +1,6 @@
-"""Row groups of Parquet files that are in about the order of a number: each task reads those of one range.
+"""Reads Parquet files that are roughly ordered by a number by ranges of it: each task reads one range.
 
-Footers say in which order they are, and whether their columns are the wanted ones; else Spark brings the rows
-together.
+Footers show the order, and whether the files have the wanted columns; otherwise Spark shuffles the rows.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from .spark_functions import F
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
 
-PLACE, NUMBER = OWN + "place", OWN + "at"
-"""Columns that rows are read with: which of the files a row is from, and its number there, from 1."""
+FILE_INDEX, NUMBER = OWN + "file_index", OWN + "at"
+"""Columns added to rows: the index of the file, and the row's number in it, from 1."""
 MOST_BYTES = 512 << 20
-"""A task reads at most so much, as it is encoded in the files."""
+"""The maximum number of bytes that a task reads, as encoded in the files."""
 LEAST_BYTES = 16 << 20
 MOST_AGAIN = 2.0
-"""Row groups overlap if tasks would read this many times what there is."""
+"""Row groups overlap too much if tasks would read this many times the size of the files."""
 _PATIENCE = 4
 _EVERY = (-(1 << 63), (1 << 63) - 1)
 _WIDTHS = ("tinyint", "smallint", "int", "bigint")
@@ -39,7 +38,7 @@ _WIDTHS = ("tinyint", "smallint", "int", "bigint")
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a file: the least and the greatest number in it, and its size as it is encoded."""
+    """A row group of a file: the smallest and the greatest number in it, and its encoded size."""
 
     file: int
     group: int
@@ -50,7 +49,8 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from `low` to `high`, and of each table the row groups (file, group) that may have some."""
+    """The numbers from `low` to `high`, and for each table the row groups (file, group) that may have
+    them."""
 
     low: int
     high: int
@@ -63,9 +63,8 @@ class GroupReader:
 
     Attributes:
         files: its files.
-        columns: of each column what it is called, what it is called in the files (None: it is not there), and
-            its Spark type.
-        number: the column that ranges are of.
+        columns: for each column its name, its name in the files (None: missing there), and its Spark type.
+        number: the column of the ranges.
     """
 
     files: tuple[str, ...]
@@ -73,7 +72,7 @@ class GroupReader:
     number: str
 
     def read(self, groups: Sequence[tuple[int, int]], low: int, high: int) -> Iterator[pa.Table]:
-        """The rows with numbers in a range, row group by row group, with `PLACE` and `NUMBER`."""
+        """Yields the rows with numbers in a range, row group by row group, with `FILE_INDEX` and `NUMBER`."""
         for file, mine in groupby(groups, key=lambda g: g[0]):
             with pq.ParquetFile(self.files[file]) as parquet:
                 for _, group in mine:
@@ -92,19 +91,19 @@ class GroupReader:
         n = rows.num_rows
         arrays = [pa.nulls(n, arrow_type(k)) if h is None else rows[h] for _, h, k in self.columns]
         place, number = pa.array(np.full(n, file, np.int32)), pa.array(np.arange(first + 1, first + 1 + n))
-        made = pa.table([*arrays, place, number], names=schema.names)
-        return made if made.schema == schema else made.cast(schema)
+        result = pa.table([*arrays, place, number], names=schema.names)
+        return result if result.schema == schema else result.cast(schema)
 
     def kinds(self) -> dict[str, str]:
-        """The columns of the rows with their Spark types."""
-        return {want: kind for want, _, kind in self.columns} | {PLACE: "int", NUMBER: "bigint"}
+        """Returns the columns of the rows with their Spark types."""
+        return {want: kind for want, _, kind in self.columns} | {FILE_INDEX: "int", NUMBER: "bigint"}
 
     def schema(self) -> pa.Schema:
-        """The rows' schema."""
+        """Returns the rows' schema."""
         return pa.schema([(name, arrow_type(kind)) for name, kind in self.kinds().items()])
 
     def path(self, place: SparkColumn) -> SparkColumn:
-        """The file that a row is from, as Spark names it."""
+        """Returns the file of a row, named as by Spark."""
         names = ["file:" + Path(f).as_uri().removeprefix("file://") for f in self.files]
         return F.get(F.array(*map(F.lit, names)), place)
 
@@ -128,14 +127,14 @@ def _fits(kind: pa.DataType | None, wanted: str) -> bool:
 
 
 def column_indexes(footer: pq.FileMetaData) -> Mapping[str, int]:
-    """The places of a file's columns in its footer."""
+    """Returns the indexes of a file's columns in its footer."""
     return {footer.schema.column(i).path: i for i in range(footer.num_columns)}
 
 
 def groups_of(file: int, footer: pq.FileMetaData, column: str) -> list[RowGroup] | None:
-    """The row groups of a file with the range of a column; None if a number is unknown."""
+    """Returns the row groups of a file with the range of a column; None if a number is unknown."""
     at = column_indexes(footer)[column]
-    made = []
+    result = []
     for n in range(footer.num_row_groups):
         group = footer.row_group(n)
         if not group.num_rows:
@@ -143,16 +142,16 @@ def groups_of(file: int, footer: pq.FileMetaData, column: str) -> list[RowGroup]
         span = group.column(at).statistics
         if span is None or not span.has_min_max or span.null_count is None or span.null_count:
             return None
-        made.append(RowGroup(file, n, span.min, span.max, group.total_byte_size))
-    return made
+        result.append(RowGroup(file, n, span.min, span.max, group.total_byte_size))
+    return result
 
 
 def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) -> tuple[Range, ...] | None:
-    """Ranges of numbers, each for a task; None if tasks would read too much, or the same too often.
+    """Returns ranges of numbers, one per task; None if tasks would read too much, or the same too often.
 
     Args:
-        tables: the row groups of each table; the first that has some determines where ranges begin.
-        least: how much of it is worth a task (`LEAST_BYTES`).
+        tables: the row groups of each table; the first that has any determines the start of ranges.
+        least: the minimum number of its bytes for a task (`LEAST_BYTES`).
 
     >>> one, two = RowGroup(0, 0, 1, 10, LEAST_BYTES), RowGroup(0, 1, 11, 20, LEAST_BYTES)
     >>> [r.groups for r in ranges([[RowGroup(0, 0, 1, 20, 99)], [two, one]])]
@@ -162,22 +161,22 @@ def ranges(tables: Sequence[Sequence[RowGroup]], *, least: int | None = None) ->
     >>> ranges([[RowGroup(n, 0, 1, 20, MOST_BYTES // 3) for n in range(4)]]) is None
     True
     """
-    cuts = _cuts(next((groups for groups in tables if groups), ()), least or LEAST_BYTES)
-    made, read = [], 0
+    cuts = _range_starts(next((groups for groups in tables if groups), ()), least or LEAST_BYTES)
+    result, read = [], 0
     for low, high in zip(cuts, [*(c - 1 for c in cuts[1:]), _EVERY[1]], strict=True):
         some = [[g for g in groups if g.low <= high and g.high >= low] for groups in tables]
         bytes_ = sum(g.size for groups in some for g in groups)
         if bytes_ > MOST_BYTES:
             return None
         read += bytes_
-        made.append(Range(low, high, tuple(tuple((g.file, g.group) for g in groups) for groups in some)))
+        result.append(Range(low, high, tuple(tuple((g.file, g.group) for g in groups) for groups in some)))
     there = sum(g.size for groups in tables for g in groups)
-    return tuple(made) if read <= MOST_AGAIN * there else None
+    return tuple(result) if read <= MOST_AGAIN * there else None
 
 
-def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
-    """Where ranges begin: after `least` bytes, or up to `_PATIENCE` times that, until no more than half
-    of them would be read again."""
+def _range_starts(groups: Sequence[RowGroup], least: int) -> list[int]:
+    """Returns the starts of ranges: after `least` bytes, or after up to `_PATIENCE` times that, until at most
+    half of them would be read again."""
     ordered = sorted(groups, key=lambda g: g.low)
     highs = sorted((g.high, g.size) for g in groups)
     over = [0, *accumulate(size for _, size in highs)]
@@ -193,11 +192,11 @@ def _cuts(groups: Sequence[RowGroup], least: int) -> list[int]:
 
 
 __all__ = [
+    "FILE_INDEX",
     "LEAST_BYTES",
     "MOST_AGAIN",
     "MOST_BYTES",
     "NUMBER",
-    "PLACE",
     "GroupReader",
     "Range",
     "RowGroup",

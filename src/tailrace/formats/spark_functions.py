@@ -1,4 +1,4 @@
-"""`pyspark.sql.functions` and `Window`, imported when one of them is first used.
+"""Provides `pyspark.sql.functions` and `Window`; imports them on first use.
 
 Formats are declared, named and recognised without Spark, which takes a while to import.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
 
     class _Late:
-        """The attributes of a module, or of one of its classes."""
+        """A proxy for a module, or for one of its classes, that imports it on first use."""
 
         def __init__(self, module: str, name: str | None = None) -> None:
             self._of = module, name

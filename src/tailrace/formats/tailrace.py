@@ -1,7 +1,7 @@
-"""tailrace's own change tables as a format: what `store` writes, any header prefix, any subset of the
+"""tailrace's own change tables as a format: what `store` writes, with any prefix and any subset of the
 headers.
 
-Source: design §1, spec/qlik.md §1.1. The tables hold everything that the canonical form holds.
+Source: design §1, spec/qlik.md §1.1. The tables hold everything that canonical change tables hold.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ class TailraceOptions(Options):
         "",
         description="The row key: `id,pos` for all tables, or `shop.item=id; shop.line=id,pos`.",
     )
-    columns: str = Field("", description="Types of data columns that come as text: `id int, at timestamp`.")
-    suffix: str = Field(SUFFIX, description="What change tables' names end with.")
+    columns: str = Field(
+        "", description="Types of data columns that are text in the files: `id int, at timestamp`."
+    )
+    suffix: str = Field(SUFFIX, description="The suffix of change tables' names.")
 
 
 TABLE = VendorTable(
@@ -50,7 +52,7 @@ TABLE = VendorTable(
 
 
 def types_of(text: str) -> dict[str, str]:
-    """Column types as users write them: `id int, amount decimal(12,2)`.
+    """Parses column types as users write them: `id int, amount decimal(12,2)`.
 
     >>> types_of("id int, amount decimal(12,2)")
     {'id': 'int', 'amount': 'decimal(12,2)'}
@@ -63,7 +65,7 @@ def types_of(text: str) -> dict[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that are outside parentheses."""
+    """Splits a text at commas outside parentheses."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -75,35 +77,35 @@ def _split(text: str) -> list[str]:
 
 
 def read(tables: Tables, options: TailraceOptions) -> Read:
-    """Canonical change tables of change tables; masks are moved when headers are missing."""
-    named = _named(
+    """Returns canonical change tables; masks are shifted if headers are missing."""
+    named = _by_table(
         (n for n, df in tables.items() if n != n.removesuffix(options.suffix) or _has_sequences(df.columns)),
         options,
     )
-    made = {name: _read_one(tables[vendor], name, options) for name, vendor in named.items()}
+    result = {name: _read_one(tables[vendor], name, options) for name, vendor in named.items()}
     control_tables = {n: df for n, df in tables.items() if n not in named.values()}
-    there = {c for ct in made.values() for c in ct.columns}
+    there = {c for ct in result.values() for c in ct.columns}
     notes = [
         f"option columns: no table has a column {c}" for c in types_of(options.columns) if c not in there
     ]
-    notes += keys_of_none(options.key, made)
-    if tables and not made:
+    notes += keys_of_none(options.key, result)
+    if tables and not result:
         raise FormatError(
             "no change tables", where=", ".join(tables), hint=f"their names end with {options.suffix}"
         )
     lines = frozenset(n.removesuffix(options.suffix) for n, df in tables.items() if is_of_lines(df))
-    return Read(made, notes=tuple(notes), control_tables=control_tables, left_out=lines & made.keys())
+    return Read(result, notes=tuple(notes), control_tables=control_tables, left_out=lines & result.keys())
 
 
 def _has_sequences(columns: Sequence[str]) -> bool:
     return PREFIX + "change_seq" in (c.lower() for c in columns)
 
 
-def _named(vendors: Iterable[str], options: TailraceOptions) -> dict[str, str]:
-    """Tables by name: which change table is theirs.
+def _by_table(vendors: Iterable[str], options: TailraceOptions) -> dict[str, str]:
+    """Returns table name -> its change table.
 
     Raises:
-        FormatError: two are of one.
+        FormatError: a table has two change tables.
     """
     named: dict[str, str] = {}
     for vendor in vendors:
@@ -132,7 +134,7 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
     for h in ("change_mask", "column_mask"):
         headers[h] = mask.move(headers[h], places)
     oper = headers["change_oper"]
-    del headers["operation"]  # that of `change_oper`
+    del headers["operation"]  # it is derived from `change_oper`
     why = reasons(
         [
             (F.col(WHY).isNotNull(), F.col(WHY)),
@@ -148,18 +150,19 @@ def _read_one(df: DataFrame, name: str, options: TailraceOptions) -> ChangeTable
             typed.add(c, F.col(quoted(c)), kind, df.schema[c].dataType.simpleString())
     df = typed.marked(df.withColumn(WHY, why))
     key = key_of(options.key, name)
-    hint = "tables have keys of their own with `key=shop.item=id; shop.line=id,pos`"
+    hint = "give the keys of single tables with `key=shop.item=id; shop.line=id,pos`"
     refuse_columns("key", name, key, data, hint=hint)
-    made = canonical(df, headers, typed.values, key=key, name=name)
-    # What other formats noted on a header (policies, layouts) stays available to them.
+    converted = canonical(df, headers, typed.values, key=key, name=name)
+    # Header metadata of other formats (policies, layouts) stays available to them.
     for field in came_as:
-        if field.metadata and field.name in made.df.columns:
-            made = made.with_df(made.df.withMetadata(field.name, field.metadata))
-    return made
+        if field.metadata and field.name in converted.df.columns:
+            converted = converted.with_df(converted.df.withMetadata(field.name, field.metadata))
+    return converted
 
 
 def _header(column: str) -> str:
-    """A header column's canonical name: in lower case, except the vendor's column that it is named after.
+    """Returns a header column's canonical name: in lower case, except the vendor's column after which it is
+    named.
 
     >>> _header("HEADER__USER_NAME"), _header("header__native__Policy-Id")
     ('user_name', 'native__Policy-Id')
@@ -169,12 +172,12 @@ def _header(column: str) -> str:
 
 
 def write(changes: Mapping[str, ChangeTable], options: TailraceOptions) -> dict[str, DataFrame]:
-    """The change tables unchanged, under their own names."""
+    """Returns the change tables unchanged, under their own names."""
     return {name + options.suffix: ct.df.drop(*ADDED_COLUMNS) for name, ct in changes.items()}
 
 
 def knows(columns: Sequence[str]) -> float:
-    """tailrace's tables have `header__column_mask`; otherwise they are Qlik's."""
+    """Recognises tailrace's tables by `header__column_mask`; without it they are Qlik's."""
     have = {c.lower() for c in columns}
     return 1.0 if {PREFIX + "change_seq", PREFIX + "column_mask"} <= have else 0.0
 

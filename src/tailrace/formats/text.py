@@ -1,6 +1,6 @@
-"""Delimited text files as DataFrames: parsed in Spark's tasks (`wire.delimited`), one file per task.
+"""Reads delimited text files as DataFrames: parsed in Spark's tasks (`wire.delimited`), one file per task.
 
-Columns are text. Lines that are none have their reason in `WHY` and themselves in `RAW`, every value NULL.
+Columns are text. Invalid lines have a reason in `WHY` and their text in `RAW`; all their values are NULL.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 LANES = 4
 """Tasks per core: files differ in size."""
 OTHERS = (";", "\t", "|")
-"""Delimiters that are tried in a first line without a comma, if none is configured."""
+"""Delimiters to try in a first line without a comma, if none is configured."""
 HINT = "is it truncated? remove it, or name its encoding (`--option encoding=...`)"
 
 
 @dataclass(frozen=True)
 class Head:
-    """The first line of a file: column names (`_c3` if there is none), and the dialect for the rest."""
+    """The first line of a file: column names (`_c3` for a missing one), and the dialect of the rest."""
 
     names: tuple[str, ...]
     dialect: Dialect
@@ -48,11 +48,11 @@ def head(
     dialect: Dialect | None = None,
     header: bool = True,
 ) -> Head:
-    """The column names of a file, and its dialect if only the file itself shows it. `header`: whether its
-    first line has names; else they are `_c0` and so on.
+    """Returns the column names of a file, and its dialect if only the file itself shows it. `header`: whether
+    its first line has names; otherwise they are `_c0` and so on.
 
     Raises:
-        FormatError: it cannot be read, or two columns have one name.
+        FormatError: the file cannot be read, or two columns have the same name.
     """
     with _opened(path) as file:
         start = file.read(1 << 16)
@@ -86,7 +86,7 @@ def _names(path: str, dialect: Dialect) -> list[str | None]:
 
 
 def json_names(lines: Iterable[str]) -> list[str]:
-    """The names in the first line that is a JSON object with some, in its order; empty when there is none.
+    """Returns the names in the first line that is a JSON object with any, in its order; empty if no line is.
 
     >>> json_names(["[1]", "{}", '{"b": 1, "a": {}}'])
     ['b', 'a']
@@ -98,10 +98,10 @@ def json_names(lines: Iterable[str]) -> list[str]:
     return []
 
 
-def packing(path: str) -> str | None:
-    """How a file is packed, by its name in any letter case, in pyarrow's words.
+def compression_of(path: str) -> str | None:
+    """Returns the compression of a file, by its name in any letter case, as pyarrow names it.
 
-    >>> packing("LOAD00000001.CSV.GZ"), packing("item.csv")
+    >>> compression_of("LOAD00000001.CSV.GZ"), compression_of("item.csv")
     ('gzip', None)
     """
     return "gzip" if path.lower().endswith(".gz") else None
@@ -109,10 +109,10 @@ def packing(path: str) -> str | None:
 
 @contextmanager
 def _opened(path: str) -> Iterator[pa.NativeFile]:
-    """A file's text, unpacked if its name ends with `.gz`; errors name the file."""
+    """Opens a file's text, uncompressed if its name ends with `.gz`; errors name the file."""
     try:
-        fs, place = filesystem(path)
-        with fs.open_input_stream(place, compression=packing(place)) as file:
+        fs, file_path = filesystem(path)
+        with fs.open_input_stream(file_path, compression=compression_of(file_path)) as file:
             yield file
     except FormatError as error:
         raise FormatError(error.what, where=path, hint=error.hint or HINT) from error
@@ -121,7 +121,7 @@ def _opened(path: str) -> Iterator[pa.NativeFile]:
 
 
 class _ReadTask:
-    """A task's files, in batches of plainly named columns (`mapInArrow` stumbles over dots)."""
+    """Reads a task's files in batches with simple column names (`mapInArrow` cannot handle dots)."""
 
     def __init__(self, files: Sequence[str], named: Sequence[str], dialect: Dialect, header: bool) -> None:
         self.files, self.named, self.dialect, self.header = list(files), list(named), dialect, header
@@ -148,11 +148,11 @@ class _ReadTask:
 def read(
     spark: SparkSession, files: Sequence[str], names: Sequence[str], dialect: Dialect, *, header: bool = True
 ) -> DataFrame:
-    """The lines of files of one layout: `names` as text, then `FILE`, `ROW` (from 1), `WHY`, `RAW`.
+    """Returns the lines of files of one layout: `names` as text, then `FILE`, `ROW` (from 1), `WHY`, `RAW`.
 
     Raises:
-        FormatError: while it is read, a file has other names in its first line, is of another encoding as a
-            whole, or cut short.
+        FormatError: raised by the tasks: a file has other names in its first line, has another encoding, or
+            is truncated.
     """
     task = _ReadTask(files, names, dialect, header)
     kinds = ", ".join(f"{n} {'bigint' if n == 'row' else 'string'}" for n in task.names())
@@ -161,4 +161,4 @@ def read(
     return lines.toDF(*names, FILE, ROW, WHY, RAW)
 
 
-__all__ = ["Head", "head", "json_names", "packing", "read"]
+__all__ = ["Head", "compression_of", "head", "json_names", "read"]

@@ -1,4 +1,4 @@
-"""What a key log says of the tokens that close the window of a baseline: `C`, and `#` of a stale one."""
+"""Key log rows of the tokens that close the window of a baseline: `C`, or `#` for a stale token."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..model.sequence import TIME_DIGITS
 from .key_log import SCHEMA, KeyLog
 
 CLOSE, STALE = "C", "#"
-_WITHOUT = ("off", "errors")
+_MODES_WITHOUT_TOKENS = ("off", "errors")
 _ALL = "tailrace/tokens"
-"""Under this name, as if it were a subscription's, a key log keeps which tokens it has."""
+"""The pseudo-subscription whose progress is the last logged token."""
 
 
 class Token(Protocol):
-    """A token of this task, as it stands in LOG."""
+    """A token of this task, as recorded in LOG."""
 
     @property
     def table(self) -> str:
@@ -36,14 +36,15 @@ class Token(Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether its baseline was begun again meanwhile: it closes nothing."""
+        """Whether its baseline was started again meanwhile, so that it closes no window."""
 
 
 def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
-    """Logs the tokens that are not logged yet, one row each; gives how many. Visible at the next flush."""
-    reached = keylog.standing(_ALL).reached
-    new = sorted((t for t in tokens if reached is None or t.number > reached), key=lambda t: t.number)
-    if not new or keylog.mode in _WITHOUT:
+    """Logs the tokens that are not logged yet, one row each, and returns their number. They are visible after
+    the next flush."""
+    progress = keylog.state(_ALL).progress
+    new = sorted((t for t in tokens if progress is None or t.number > progress), key=lambda t: t.number)
+    if not new or keylog.mode in _MODES_WITHOUT_TOKENS:
         return 0
     numbers = ChangeRange(new[0].number - 1, new[-1].number)
     sort, now = keylog.reserve(_ALL, numbers).sort - numbers.lower, datetime.now(timezone.utc)
@@ -53,7 +54,7 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
             "resync_state": int(t.change_seq[:TIME_DIGITS]), "change_row_counter": t.number,
             "change_row_timestamp": _second(t.change_seq), "change_row_nanosecond": 0,
             "change_row_type": CLOSE, "action_taken": STALE if t.stale else CLOSE,
-            "flagged_count": keylog.standing(t.table).flagged, "keylog_sort": sort + t.number,
+            "flagged_count": keylog.state(t.table).flagged, "keylog_sort": sort + t.number,
             "keylog_ts": now, "insert_ts": now,
         }
         for t in new
@@ -64,15 +65,15 @@ def log_tokens(keylog: KeyLog, tokens: Sequence[Token]) -> int:
 
 
 def tokens_logged(path: str, app_id: str, mode: str) -> ChangeNumber | None:
-    """The change number up to which a task's key log has its tokens; None: it tells of none."""
-    if mode in _WITHOUT:
+    """Returns the change number of the last token in a task's key log; None if the mode logs no tokens."""
+    if mode in _MODES_WITHOUT_TOKENS:
         return None
-    reached = KeyLog(path, app_id=app_id, run_id="").standing(_ALL).reached
-    return BEFORE_ALL if reached is None else ChangeNumber(reached)
+    progress = KeyLog(path, app_id=app_id, run_id="").state(_ALL).progress
+    return BEFORE_ALL if progress is None else ChangeNumber(progress)
 
 
 def _second(change_seq: str) -> datetime | None:
-    """The second in a change sequence's time part; None when it tells no time."""
+    """Returns the second in a change sequence's time part; None if it contains no time."""
     try:
         return datetime.strptime(change_seq[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     except ValueError:

@@ -151,14 +151,14 @@ def apply(
     """
     from ..config.tables_file import load
     from ..formats import convert as work
-    from ..operate import apply_place, vendor_apply
+    from ..operate import vendor_apply, vendor_target
 
     given = dict(options or {})
     ruling = vendor_apply.ruling(mode, on or {}, soft_delete, keylog, keylog_mode, transactional)
     mapped = None if tables is None else load(tables)
     work.refuse_treatment(on_bad)
     skip_late = vendor_apply.skips_late(on_late)
-    apply_place.refuse(target, control)
+    vendor_target.refuse_target(target, control)
     work.refuse_nothing(work.side(format, changes, given))
     spark = session() if callable(session) else session or _session("apply")
     return vendor_apply.run(

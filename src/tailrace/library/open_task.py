@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..lake import log
 from ..lake.reading import dataset
 from ..model import sequence
-from ..query.positions import Position, PositionRange, resolve_relative
+from ..query.positions import PositionLike, PositionRange, resolve_relative
 from ..query.result import Result
 from ..query.table_changes import CHANGE_HEADERS
 from .task_table import TaskTable
@@ -86,11 +86,11 @@ class OpenTask:
             ConfigError: it has no key log.
         """
         from ..keylog.key_log import SCHEMA
-        from ..operate import rows
+        from ..operate import keylog_rows
 
-        if not rows.there(self.task.keylog_path, promised=self.task.keylog.mode != "off"):
+        if not keylog_rows.has_keylog(self.task.keylog_path, promised=self.task.keylog.mode != "off"):
             return Result.of(SCHEMA.empty_table())
-        found = dataset(rows.opened(self.task.keylog_path))
+        found = dataset(keylog_rows.open_keylog(self.task.keylog_path))
         return Result(found.schema, lambda: iter(found.to_batches()))
 
     def sql(self, statement: str, spark: SparkSession | None = None) -> Result:
@@ -114,7 +114,7 @@ class OpenTask:
         return in_duckdb(self, statement) if spark is None else in_spark(self, statement, spark)
 
     def transactions(
-        self, start: Position | None = None, end: Position | None = None, tables: Sequence[str] = ()
+        self, start: PositionLike | None = None, end: PositionLike | None = None, tables: Sequence[str] = ()
     ) -> Result:
         """Returns the transactions over all or the given tables (patterns); see
         `engine.transactions.transactions`.
@@ -152,7 +152,7 @@ class OpenTask:
 
         return last_stored(self.task.control_path("stored"))
 
-    def cut(self, at: Position | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
+    def cut(self, at: PositionLike | None = None, tables: Sequence[str] = ()) -> dict[str, Result]:
         """Returns the rows of all captured or the given tables (patterns) as of one position.
 
         The default is the last stored transaction.

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 from ..errors import PositionError
 from ..lake.log import LogState
 from ..model import sequence
-from ..model.positions import ChangeNumber
+from ..model.positions import ChangeNumber, Position
 from ..query.change_files import POSITION, SEQ, ChangeFiles
 from ..query.positions import PositionRange
 from ..state.baselines import Baseline
@@ -51,7 +51,7 @@ def refuse_older(
         )
 
 
-def _all_stored(stored: Stored, captured: LogState, position: str) -> bool:
+def _all_stored(stored: Stored, captured: LogState, position: Position) -> bool:
     """Returns whether all changes before a stream position are stored."""
     if stored.position >= position:
         return True

@@ -17,6 +17,7 @@ from ..lake.past import LATER, files_there
 from ..lake.reading import fitted, unread
 from ..model import sequence
 from ..model.change import Column, Relation
+from ..model.positions import ChangeNumber, ChangeSeq
 from ..model.types import arrow_type
 from ..query.change_files import and_filter
 from ..query.schema import incompatibility
@@ -29,7 +30,7 @@ _REACHED = "a position that the target has reached (its version after the change
 
 
 def layouts_from(
-    layouts: Sequence[Layout], taken: Baseline, hidden: Collection[str], number: int
+    layouts: Sequence[Layout], taken: Baseline, hidden: Collection[str], number: ChangeNumber
 ) -> list[Layout]:
     """Returns the layout of rows of a baseline with the changes up to a number, and the later layouts.
 
@@ -75,10 +76,10 @@ def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> 
         )
 
 
-def refuse_incompatible(layouts: Sequence[Layout], last: str, where: str) -> None:
+def refuse_incompatible(layouts: Sequence[Layout], last: ChangeSeq, where: str) -> None:
     """Raises UnsupportedError if changes up to a change sequence cannot be applied to rows in the first of
     these layouts."""
-    if (why := incompatibility(layouts, "", last)) is not None:
+    if (why := incompatibility(layouts, sequence.FIRST, last)) is not None:
         what = f"{why}, and the target has no version between that and this position"
         raise UnsupportedError(what, where=where, hint=f"use {_REACHED}, or an earlier one")
 

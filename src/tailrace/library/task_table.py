@@ -21,14 +21,14 @@ from ..lake.past import at_version
 from ..lake.reading import dataset, fitted
 from ..model import sequence
 from ..model.change import PREFIX
-from ..model.positions import ChangeNumber
+from ..model.positions import BEFORE_ALL
 from ..model.types import header_schema, plain_schema, schema_of
 from ..query.as_of import OverlaidRows
 from ..query.base_rows import LayoutRange, rename_base, tag_columns
 from ..query.change_files import POSITION, SEQ, ChangeFiles, and_filter, refuse_reversed, reversed_range
 from ..query.diff import diff_rows
 from ..query.earlier_rows import EarlierRows, previous_seq
-from ..query.positions import Position, PositionRange, resolve_relative
+from ..query.positions import PositionLike, PositionRange, resolve_relative
 from ..query.result import Result
 from ..query.schema import common_layout, rename_to_layout
 from ..query.table_changes import QUERY_HEADERS, STATE_HEADERS, TableChanges
@@ -113,7 +113,7 @@ class TaskTable(TableChanges):
         it yet."""
         return self.as_of(None)
 
-    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
+    def as_of(self, at: PositionLike | None, *, base: pa.Table | None = None) -> Result:
         """Returns the table's rows after all changes up to a position (included).
 
         The target's newest earlier version is read, and the later changes are applied to it. With a `base`
@@ -157,7 +157,7 @@ class TaskTable(TableChanges):
         rows = self._rows_at(place, RowKeys(keys.cast(tag_columns(keys.schema, span.layout)))).answer
         return self._align_base(rows.table(), found, span)
 
-    def _rows_at(self, at: Position | None, keys: RowKeys | None = None) -> _RowsAt:
+    def _rows_at(self, at: PositionLike | None, keys: RowKeys | None = None) -> _RowsAt:
         """Returns the rows as of a position, or those with some keys and others that changed since.
 
         Changes that were stored and applied since this table was opened are included.
@@ -191,7 +191,7 @@ class TaskTable(TableChanges):
         assert refused is not None  # noqa: S101 - there is a baseline
         raise refused
 
-    def _refuse_before(self, at: Position | None, taken: Baseline, stored: Stored | None) -> None:
+    def _refuse_before(self, at: PositionLike | None, taken: Baseline, stored: Stored | None) -> None:
         """Raises PositionError if a position is not known to be after a baseline."""
         if at is not None:
             point = PositionRange.of(at)
@@ -199,7 +199,7 @@ class TaskTable(TableChanges):
 
     def _rows_up_to(
         self,
-        at: Position | None,
+        at: PositionLike | None,
         versions: TargetVersions,
         taken: Baseline,
         stored: Stored | None,
@@ -224,7 +224,7 @@ class TaskTable(TableChanges):
                 where=self.task.name if self.task else self.name,
                 hint="use a later position",
             )
-        since = (pc.field(POSITION) >= taken.position) & after(ChangeNumber(version.number))
+        since = (pc.field(POSITION) >= taken.position) & after(version.number)
         lacks = PositionRange.of(version.number + 1)
         needs = (
             f"rows as of {point.text if point else 'now'} need the changes from number {lacks.text} on, "
@@ -238,7 +238,7 @@ class TaskTable(TableChanges):
         wanted = set(self._columns_with(STATE_HEADERS))
         return pa.schema([f for f in self.files.schema if f.name in wanted]).empty_table()
 
-    def diff(self, start: Position, end: Position | None = None) -> Result:
+    def diff(self, start: PositionLike, end: PositionLike | None = None) -> Result:
         """Returns the rows that differ between `as_of(start)` and `as_of(end)`, or `current()` without `end`.
 
         The operations are those of `net`: insert, delete, update_preimage and update_postimage.
@@ -325,7 +325,7 @@ class TaskTable(TableChanges):
             mine = rename_base(keys.table, layouts[0].relation.key, self.layouts, layouts[0])
             keys = RowKeys(mine).with_keys_of(changes.rows.filter(pa.array(changes.oper != T)), changes.key)
         living = pc.field(mark).is_null() if mark is not None and mark in data.schema.names else None
-        reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else -1
+        reached = sequence.number_of(pc.max(rows[SEQ]).as_py()) if rows.num_rows else BEFORE_ALL
         layouts = layouts_from(self.layouts, taken, self.hidden, max(version.number, reached))
         schema = tag_columns(schema, layouts[0])
         made = OverlaidRows(
@@ -344,7 +344,7 @@ class TaskTable(TableChanges):
             headers = [f for f in rows.schema if f.name.startswith(PREFIX)]
             nothing = pa.schema([*headers, *have]).empty_table()
             return ChangeArrays.of(nothing, key, have.names, name=self.name), have
-        layout = common_layout(layouts, "", pc.max(rows[SEQ]).as_py())
+        layout = common_layout(layouts, sequence.FIRST, pc.max(rows[SEQ]).as_py())
         relation = layout.relation
         if relation.relid != layouts[0].relation.relid:
             raise UnsupportedError(

@@ -40,8 +40,8 @@ from ..state.baselines import Baseline
 from ..state.lifecycle import SUSPENDED, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.streams import ANEW, MADE, MAKING, newest
-from ..targets.base import GONE, GONE_HINT
-from .laggards import consumers_said
+from ..targets.base import TARGET_MISSING, TARGET_MISSING_HINT
+from .consumers import consumer_warnings
 from .name_checks import name_findings
 from .table_commands import known
 
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
 
 
 def check(task: Task, spark: Callable[[], SparkSession]) -> list[Finding]:
-    """All findings, errors first; `spark` is called only if there are mappings to check.
+    """Returns all findings, errors first; `spark` is called only if there are mappings to check.
 
     Raises:
-        SourceError: the source cannot be asked.
+        SourceError: the source cannot be queried.
     """
     return check_and_offers(task, spark)[0]
 
 
 def check_and_offers(task: Task, spark: Callable[[], SparkSession]) -> tuple[list[Finding], list[Finding]]:
-    """The findings of `check`, and what the source could send more of the tables (level `note`)."""
+    """Returns the findings of `check`, and notes on what else the source could send of the tables."""
     found = _found(task, spark)
     return found.findings, found.offers
 
 
 @dataclass
 class _Found:
-    """Findings, offers, and the tables that the task would capture, except those that are suspended and could
-    not be captured."""
+    """Findings, offers, and the tables that the task would capture; without suspended ones that cannot be
+    captured."""
 
     findings: list[Finding] = field(default_factory=list)
     offers: list[Finding] = field(default_factory=list)
@@ -82,7 +82,7 @@ def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
         source.close()
     cure = "`tailrace consumer ack TASK NAME POSITION`, or `remove TASK NAME`"
     found.findings += [
-        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumers_said(task).items()
+        Finding("warning", f"{n}: {said}", "consumers", cure) for n, said in consumer_warnings(task).items()
     ]
     found.findings.sort(key=lambda one: one.rank)
     return found
@@ -91,7 +91,7 @@ def _found(task: Task, spark: Callable[[], SparkSession]) -> _Found:
 def _of_source(
     task: Task, source: LogSource, spark: Callable[[], SparkSession], all_found: _Found
 ) -> list[Finding]:
-    """The findings about a task's source, tables and targets; sets offers and tables."""
+    """Returns the findings about the source, tables and targets of a task; sets offers and tables."""
     states = lifecycle.read(task)
     baselines = states.baselines
     try:
@@ -111,13 +111,13 @@ def _of_source(
     settled = stream.state not in (ANEW, MAKING) and not live.locked(task.run_path, "capture")
     after = state(task.log_path).position
 
-    def look(names: Sequence[str]) -> list[Finding]:
+    def check_tables(names: Sequence[str]) -> list[Finding]:
         mine = source.check(names, after, stream.stored, settled=settled)
         mine += [*column_findings(task, source, names), *keyless_findings(task, source, names)]
         return mine + identity_errors(task, source, names)
 
     suspended = {t for t, one in states.items() if one.held == SUSPENDED}
-    found += without_suspended(look, tables, suspended)
+    found += without_suspended(check_tables, tables, suspended)
     found += left_out_findings(task, source.left_out())
     all_found.offers = source.offers(tables)
     identity, unwritable = stream.identity or source.identity(), folder_findings(task)
@@ -138,7 +138,7 @@ def _of_source(
 def open_findings(
     task: Task, found: Sequence[Finding], baselines: Mapping[str, Baseline], removed: Collection[str]
 ) -> list[Finding]:
-    """The warnings of the task's processes that are not settled, but those that the checks have found."""
+    """Returns the open warnings of the task's processes, except those that the checks have found."""
     return [
         Finding("warning", one.what, one.table or task.name, one.cure, one.table or None)
         for one in open_warnings(task, baselines)
@@ -148,15 +148,17 @@ def open_findings(
 
 
 def _there(task: Task, source: LogSource) -> list[str]:
-    """The tables that a task's file selects, those left out that the source does not have."""
+    """Returns the tables that a task file selects and the source has."""
     there = set(source.tables(["*.*"]))
     return source.tables([t for t in task.source.tables if t in there or is_pattern(t)])
 
 
 def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
-    """Suspends tables that errors of `check` are about; raises SourceError for the other errors. An
-    unreachable source is not one: capture decides whether to wait for it, and for another reader of the
-    task's slot."""
+    """Suspends the tables that errors of `check` are about, and raises SourceError for the other errors.
+
+    An unreachable source is no error here: capture decides whether to wait for it, and for another reader of
+    the task's slot.
+    """
     with suppress(ConnectionLostError):
         found = _found(task, spark)
         left = suspend_unfit(task, found.findings, found.tables)
@@ -164,7 +166,7 @@ def before_run(task: Task, spark: Callable[[], SparkSession]) -> None:
 
 
 def without_suspended(
-    look: Callable[[Sequence[str]], list[Finding]], tables: Sequence[str], suspended: Collection[str]
+    check_tables: Callable[[Sequence[str]], list[Finding]], tables: Sequence[str], suspended: Collection[str]
 ) -> list[Finding]:
     """Returns the findings of a check of tables.
 
@@ -173,9 +175,9 @@ def without_suspended(
     """
 
     def errors(names: Sequence[str]) -> list[Finding]:
-        return [one for one in look(names) if one.level == "error" and one.table is None]
+        return [one for one in check_tables(names) if one.level == "error" and one.table is None]
 
-    found, held = look(tables), [t for t in tables if t in suspended]
+    found, held = check_tables(tables), [t for t in tables if t in suspended]
     others = [one for one in found if one.level != "error" or one.table is not None]
     if not held or len(others) == len(found):
         return found
@@ -190,14 +192,17 @@ def altered_findings(
     baselines: Mapping[str, Baseline],
     states: TableStates,
 ) -> list[Finding]:
-    """Tables that somebody has published otherwise or not any more, or that got partitions with rows: capture
-    acts on that when it looks next. And those of which it cannot tell, until they have a later baseline."""
+    """Returns findings for tables whose publication was altered, or that got partitions with rows.
+
+    Capture acts on them at its next check. Tables for which that is unknown are reported until they have a
+    later baseline.
+    """
     stream = Streams(task, notes=False)
     try:
         lost = stream.lost(source, tables)
     except ConnectionLostError:
         raise
-    except SourceError:  # kinds of changes are left out, which the source's own checks say
+    except SourceError:  # operations are left out, which the checks of the source report
         lost = {}
     # Capture publishes these together with their baselines.
     coming = {t for t, one in states.items() if one.wanted or one.gap}
@@ -215,11 +220,20 @@ def altered_findings(
 
 
 def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
-    """Tables whose targets lack their baselines, a warning where they get new ones by themselves; none while
-    the target cannot be asked."""
+    """Returns findings for tables whose targets do not have their baselines; none if the target is
+    unreachable.
+
+    They are warnings for tables that get a new baseline automatically.
+    """
     with suppress(ApplyError):
         return [
-            Finding("warning" if task.automatic_baseline(t) else "error", GONE, t, GONE_HINT % t, t)
+            Finding(
+                "warning" if task.automatic_baseline(t) else "error",
+                TARGET_MISSING,
+                t,
+                TARGET_MISSING_HINT % t,
+                t,
+            )
             for t in Needs(task).without_baseline(tables)
         ]
     return []
@@ -228,7 +242,7 @@ def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
 def mapping_findings(
     task: Task, source: LogSource, tables: Sequence[str], spark: Callable[[], SparkSession]
 ) -> list[Finding]:
-    """Findings about the mappings of a task."""
+    """Returns findings about the mappings of a task."""
     mine = maps(task, tables)
     if not mine:
         return []

@@ -1,4 +1,4 @@
-"""Registered readers of what retention may remove, and their progress: a small Delta table.
+"""Registered readers of the rows that retention may remove, and their progress: a small Delta table.
 
 | column | type | meaning |
 | --- | --- | --- |
@@ -12,9 +12,9 @@
 
 Numbers are a task's change numbers, or those by which a key log orders its rows (`keylog_sort`).
 
-Before retention removes anything, it records here how far it may go, on the version of this table that it
-has read. So either it sees a consumer that registers at the same time, or the consumer sees how far it goes:
-none is missed.
+Before retention removes rows, it records here up to which number. It commits that on the version of this
+table that it has read. So if a consumer registers at the same time, either retention reads it, or the
+consumer reads the number: none is missed.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from ..lake import delta as lake
 from ..model.patterns import fits
 from ..model.positions import ChangeNumber, order_key
 from ..state.declarations import CONSUMERS
+from ..state.ledger import STORE_APP
 from ..state.open_warnings import VALIDATE, OpenWarnings
 from ..state.state_table import KeyedTable, Row
 
 logger = logging.getLogger("tailrace.retention")
 HELD_S = 86_400.0
 _RENEWALS = 4
-"""How often who holds everything says so again, while that lasts."""
+"""The number of times that `held` renews its entry before it would expire."""
 PROMISED, _PROMISED_LOG = "tailrace/kept", "tailrace/kept-log"
-"""The app id used in the tables that changes are removed from; that of LOG, whose records go sooner."""
+"""App ids of the numbers up to which changes, and records of LOG, are removed."""
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """One consumer; see the module."""
+    """A row of the table; see the module."""
 
     name: str
     acknowledged: int | None
@@ -62,7 +63,7 @@ class Consumer:
     until: dt.datetime | None = None
 
     def reads(self, table: str) -> bool:
-        """Whether it reads a table.
+        """Returns whether it reads a table.
 
         >>> at = dt.datetime(2026, 1, 1)
         >>> one = Consumer("lake", 7, at, at, ("shop.item", "log.*"))
@@ -74,18 +75,18 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Consumers:
-    """The consumers in a table; `hint` says how one is registered."""
+    """The consumers in a table; `hint` explains how to register one."""
 
     path: str
     hint: str = "`consumer add NAME` registers one"
 
     def read(self) -> tuple[int | None, list[Consumer]]:
-        """The table's version (None if there is no table) and its consumers, by name."""
+        """Returns the version of the table (None if there is no table) and the consumers, sorted by name."""
         version, rows = self._table.read()
         return version, _live(rows)
 
     def all(self) -> list[Consumer]:
-        """The consumers."""
+        """Returns the consumers, sorted by name."""
         return self.read()[1]
 
     @property
@@ -124,8 +125,12 @@ class Consumers:
         tables: Sequence[str] | None = None,
         log: bool = False,
     ) -> None:
-        """Registers a consumer: it needs everything that exists now, of all tables or of those with names
-        like these.
+        """Registers a consumer. It needs all rows that exist now.
+
+        Args:
+            name: its name.
+            tables: patterns of the tables that it reads; None for all tables.
+            log: whether it also reads LOG.
 
         Raises:
             ConfigError: it is registered already.
@@ -145,7 +150,7 @@ class Consumers:
         self._change(added)
 
     def acknowledge(self, name: str, number: int) -> None:
-        """Records that a consumer needs nothing up to a number.
+        """Records that a consumer no longer needs rows up to a number.
 
         Raises:
             ConfigError: it is not registered, or has acknowledged more already.
@@ -183,9 +188,15 @@ class Consumers:
     def held(
         self, who: str, failing: Callable[[Mapping[str, str]], None], *, most_s: float = HELD_S
     ) -> Iterator[None]:
-        """Keeps everything but LOG until the block ends, which a thread says again from time to time; at most
-        that many seconds if the process dies within it. `failing` gets why that cannot be said at the moment,
-        or nothing."""
+        """Keeps all rows, except those of LOG, until the block ends.
+
+        A temporary consumer is registered, and renewed by a thread.
+
+        Args:
+            who: the reader, as part of the name of the consumer.
+            failing: called with the reason if the consumer cannot be renewed, and with nothing otherwise.
+            most_s: the seconds after which the consumer expires if the process dies.
+        """
         name = f"{who} ({platform.node()}, process {os.getpid()}, {uuid.uuid4().hex[:6]})"
         self._hold(name, most_s)
         failing({})  # perhaps one that died has left something
@@ -202,7 +213,7 @@ class Consumers:
             failing({})
 
     def _hold(self, name: str, most_s: float) -> None:
-        """Registers a consumer that expires, or registers it again."""
+        """Registers a consumer that expires, or renews it."""
         now = dt.datetime.now(dt.timezone.utc)
         mine = Consumer(name, None, now, now, until=now + dt.timedelta(seconds=most_s))
         self._change(lambda have: [*(c for c in have if c.name != name), mine])
@@ -236,7 +247,7 @@ class Consumers:
         raise ConfigError(f"no consumer {name!r} is registered", where=self.path, hint=hint)
 
     def _change(self, work: Callable[[list[Consumer]], list[Consumer]]) -> None:
-        """Replaces the consumers by the result of `work`; starts over if another writer was faster."""
+        """Replaces the consumers by the result of `work`, which is called again after a concurrent commit."""
         self._table.change(lambda rows: [_row(one) for one in work(_live(rows))])
 
     @property
@@ -245,7 +256,7 @@ class Consumers:
 
 
 def _live(rows: Iterable[Row]) -> list[Consumer]:
-    """The consumers in rows that have not expired, by name."""
+    """Returns the consumers in rows that have not expired, sorted by name."""
     now = dt.datetime.now(dt.timezone.utc)
     found = [
         Consumer(**{**row, "tables": None if row["tables"] is None else tuple(json.loads(row["tables"]))})
@@ -261,11 +272,96 @@ def _row(one: Consumer) -> Row:
 
 
 def failing_in(task: Task) -> Callable[[Mapping[str, str]], None]:
-    """Keeps a warning of `Consumers.held` with a task, as long as it holds."""
+    """Returns a function for `Consumers.held` that keeps its warning with a task while it is true."""
     held = OpenWarnings(task, VALIDATE)
     return lambda why: held.hold("consumer", why, "it is tried again")
 
 
 def consumers_of(task: Task) -> Consumers:
-    """The registered consumers of a task's change tables, TRACKING and LOG."""
+    """Returns the registered consumers of the change tables, TRACKING and LOG of a task."""
     return Consumers(task.control_path("consumers"), "`tailrace consumer add TASK NAME` registers one")
+
+
+def stalled(
+    found: Iterable[Consumer],
+    stored: ChangeNumber | None,
+    kept: ChangeNumber | None,
+    now: dt.datetime,
+    log: ChangeNumber | None = None,
+) -> dict[str, str]:
+    """Returns warnings about consumers, by name.
+
+    A warning is about a consumer that has acknowledged nothing for a day although there are later changes, or
+    that misses changes.
+
+    Args:
+        found: the consumers.
+        stored: the change number up to which changes are stored.
+        kept: the change number up to which changes have been removed.
+        now: the current time.
+        log: the change number up to which records of LOG have been removed.
+
+    >>> from dataclasses import replace
+    >>> at = dt.datetime(2026, 1, 1)
+    >>> one = Consumer("lake", 7, at, at)
+    >>> stalled([one], 8, None, at + dt.timedelta(hours=9))
+    {}
+    >>> stalled([one], 8, None, at + dt.timedelta(days=9))
+    {'lake': 'it has acknowledged 7 of 8, and nothing for 9 days: old changes are kept for it'}
+    >>> stalled([one], 12, 9, at)
+    {'lake': 'it has acknowledged 7, but changes up to 9 have been removed: it may miss some'}
+    >>> stalled([replace(one, log=True)], 12, None, at, log=10)
+    {'lake': 'it has acknowledged 7, but records of LOG up to 10 have been removed: it misses some'}
+    """
+    said = {}
+    for one in found:
+        days = (now - one.at).days
+        if one.acknowledged is not None and one.acknowledged < order_key(kept):
+            said[one.name] = (
+                f"it has acknowledged {one.acknowledged}, but changes up to {kept} have been removed: it "
+                "may miss some"
+            )
+        elif one.log and one.acknowledged is not None and one.acknowledged < order_key(log):
+            said[one.name] = (
+                f"it has acknowledged {one.acknowledged}, but records of LOG up to {log} have been removed: "
+                "it misses some"
+            )
+        elif days >= 1 and order_key(one.acknowledged) < order_key(stored) and one.until is None:
+            moved = f"it has acknowledged {one.acknowledged or 0} of {stored}, and nothing for {days} days"
+            said[one.name] = f"{moved}: old changes are kept for it"
+    return said
+
+
+def consumer_warnings(task: Task) -> dict[str, str]:
+    """Returns warnings about the consumers of a task, by name; see `stalled`."""
+    found = consumers_of(task).all()
+    if not found:
+        return {}
+    stored, kept = (lake.progress(task.tracking_path, app) for app in (STORE_APP, PROMISED))
+    return stalled(found, stored, kept, dt.datetime.now(dt.timezone.utc), log_removed(task))
+
+
+def log_removed(task: Task) -> ChangeNumber | None:
+    """Returns the number up to which records of LOG have been, or are about to be, removed; None if none
+    are."""
+    return max(lake.progress(task.log_path, PROMISED), consumers_of(task).promised_log, key=order_key)
+
+
+def acknowledge(task: Task, name: str, number: ChangeNumber) -> None:
+    """Records that a consumer of a task no longer needs changes up to a number.
+
+    Raises:
+        ConfigError: it is not registered, has acknowledged more already, or reads LOG and later records have
+            been removed.
+    """
+    readers = consumers_of(task)
+    mine, gone = next((c for c in readers.all() if c.name == name), None), log_removed(task)
+    if mine is not None and mine.log and order_key(mine.acknowledged) <= number < order_key(gone):
+        raise ConfigError(
+            f"{name!r} has read up to {number}, but records of LOG up to {gone} have been removed, or are "
+            "about to be: it misses those in between",
+            where=task.log_path,
+            hint="let it start again from the current rows of the tables, then acknowledge their position; "
+            "`maintenance.keep_log` sets how long LOG is kept without registered consumers",
+        )
+    readers.acknowledge(name, number)

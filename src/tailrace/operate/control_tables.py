@@ -19,7 +19,7 @@ from ..state.state_table import KeyedTable, Row
 
 
 def path(keylog: str, name: str) -> str:
-    """Path of a control table.
+    """Returns the path of a control table.
 
     >>> path("/lake/ir_keylog", "statistic"), path("/lake/orders/", "statistic")
     ('/lake/statistic', '/lake/orders.statistic')
@@ -29,17 +29,17 @@ def path(keylog: str, name: str) -> str:
 
 
 def schema(name: str) -> pa.Schema:
-    """The Arrow schema of a control table."""
+    """Returns the Arrow schema of a control table."""
     return pa.schema([pa.field(c.name, arrow_type(c.type)) for c in TABLES[name].columns])
 
 
 def table(keylog: str, name: str) -> KeyedTable:
-    """A control table of a key log."""
+    """Returns a control table of a key log."""
     return KeyedTable(path(keylog, name), schema(name), "control.change")
 
 
 def rows(keylog: str, name: str) -> list[Row]:
-    """The rows of a control table; empty if it does not exist."""
+    """Returns the rows of a control table; empty if it does not exist."""
     return table(keylog, name).rows()
 
 

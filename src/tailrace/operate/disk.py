@@ -1,4 +1,4 @@
-"""The disk space of a task: what takes it, how it grows, and when the disk is full.
+"""The disk space of a task: its parts, its growth, and when the disk will be full.
 
 Maintenance measures it each round and keeps one measurement an hour for a day in `<home>/run/disk.json`.
 """
@@ -22,7 +22,7 @@ from ..lake import json_files
 from ..state.baselines import read_baselines
 
 KINDS = ("live", "past", "changes", "log", "keylog", "others")
-"""What takes the space: newest versions of targets; their past; change tables and TRACKING; LOG; the key log;
+"""Kinds of files: newest versions of targets; their past; change tables and TRACKING; LOG; the key log;
 control tables and files of the processes."""
 WEEK_S, DAY_S, _HOUR_S = 7 * 86_400.0, 86_400.0, 3600.0
 _NAME, _KEPT = "disk", 25
@@ -30,7 +30,7 @@ _NAME, _KEPT = "disk", 25
 
 @dataclass(frozen=True)
 class DiskUse:
-    """The space that a task takes.
+    """The disk space of a task.
 
     Attributes:
         sizes: bytes by kind (`KINDS`).
@@ -51,7 +51,7 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """Days until the disk is full if the task goes on growing like this; None if it does not grow."""
+        """Days until the disk is full at the current growth; None if the task does not grow."""
         return self.free / self.growth if self.growth is not None and self.growth > 0 else None
 
     @property
@@ -65,7 +65,7 @@ class DiskUse:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it for `--json`."""
         more = {"total": self.total, "days_left": self.days_left}
         return asdict(self) | more
 
@@ -77,7 +77,7 @@ CURE = (
 
 
 def measure(task: Task, now: float | None = None) -> DiskUse:
-    """Measures the space that a task takes now, and its growth since the oldest measurement that is kept."""
+    """Measures the disk space of a task, and its growth since the oldest measurement that is kept."""
     now = time.time() if now is None else now
     sizes, files = Counter[str](dict.fromkeys(KINDS, 0)), 0
     live = _live(task)
@@ -104,7 +104,7 @@ def note(task: Task, use: DiskUse, now: float | None = None) -> None:
 
 
 def newest(task: Task) -> DiskUse | None:
-    """The newest measurement of maintenance; None before the first."""
+    """Returns the newest measurement of maintenance; None before the first."""
     found = (json_files.read(task.run_path, _NAME) or {}).get("newest")
     return None if found is None else DiskUse(found["sizes"], found["files"], found["free"], found["growth"])
 
@@ -114,7 +114,7 @@ def _kept(task: Task) -> list[dict[str, float]]:
 
 
 def _live(task: Task) -> set[str]:
-    """Paths of the files of the targets' newest versions."""
+    """Returns the paths of the files of the targets' newest versions."""
     if task.target.database:
         return set()
     found = set[str]()
@@ -126,14 +126,14 @@ def _live(task: Task) -> set[str]:
 
 
 def _targets(task: Task) -> list[str]:
-    """Folders of the task's targets."""
+    """Returns the folders of the task's targets."""
     if task.target.database:
         return []
     return [task.target_path(table) for table in read_baselines(task.control_path("baselines"))]
 
 
 def _files(task: Task) -> Iterator[tuple[str, int]]:
-    """All files of the task, with their bytes."""
+    """Yields all files of the task, with their bytes."""
     for folder in {task.home, task.keylog_path, *_targets(task)}:
         inside = folder != task.home and Path(folder).is_relative_to(task.home)
         for root, _, names in os.walk(folder) if not inside else ():

@@ -1,5 +1,8 @@
-"""Tables and columns that a task file names but that do not exist: their settings would silently do nothing.
-Names must exist; patterns may match future tables."""
+"""Checks the names of tables and columns in a task file.
+
+Settings for a name that does not exist would silently do nothing, so names must exist. Patterns may match
+future tables.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ _ELSE = "correct the spelling, or remove it from the task file"
 def name_findings(
     task: Task, source: LogSource, captured: Sequence[str], known: Collection[str]
 ) -> list[Finding]:
-    """Names under `source`, `tables`, `groups`, `policies` and `types` that match nothing.
+    """Returns findings for names under `source`, `tables`, `groups`, `policies` and `types` that match
+    nothing.
 
     Args:
         task: the task.
         source: its source.
         captured: the tables that it captures now.
-        known: tables that it has, or had: settings for one that is gone from the source are no mistake.
+        known: tables that it has or had. Settings for a table that the source no longer has are no mistake.
     """
     there = {*source.tables(["*.*"]), *captured}
     columns = _Columns(task, source, captured)
@@ -40,7 +44,7 @@ def name_findings(
 
 
 def _named(task: Task) -> Iterator[tuple[str, str]]:
-    """Where and how a table, pattern or column is named."""
+    """Yields each setting that names tables or columns, with the name or pattern."""
     for where, names in (("source.tables", task.source.tables), ("source.exclude", task.source.exclude)):
         yield from ((where, name) for name in names)
     yield from (("tables", name) for name in task.tables)
@@ -58,7 +62,7 @@ def _table(
     left_out = [t for t in found if t not in captured and fits(t, *task.source.exclude)]
     if not excluding and left_out and left_out == found:
         what = f"`source.exclude` leaves out {name if name in there else f'all tables that match {name}'}"
-        yield Finding("warning", what, where, "remove it from there, or from the other place")
+        yield Finding("warning", what, where, "remove it from there, or from the other setting")
     elif is_pattern(name):
         if not (found if excluding else fitting(captured, name)):
             cure = meant_tables(name, captured) or "this is fine if its tables are still to be created"
@@ -76,7 +80,7 @@ def _table(
 
 
 class _Columns:
-    """Columns that captured tables have, or had; read when needed."""
+    """The columns that captured tables have or had; read when needed."""
 
     def __init__(self, task: Task, source: LogSource, captured: Sequence[str]) -> None:
         self._task, self._source, self._captured = task, source, set(captured)
@@ -84,7 +88,7 @@ class _Columns:
         self._there: dict[str, list[str]] = {}
 
     def table(self, name: str) -> str | None:
-        """The captured table that a column's name begins with."""
+        """Returns the captured table that the name of a column begins with."""
         mine = [t for t in self._captured if name.startswith(f"{t}.")]
         return max(mine, key=len, default=None)
 

@@ -1,9 +1,9 @@
-"""What a task is doing, read from its files: no JVM, no connection to the source, running or not."""
+"""The state of a task, read from its files: no JVM, no connection to the source, running or not."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -14,52 +14,65 @@ from deltalake import DeltaTable
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..capture.column_doubts import find_doubts
+from ..config.quantities import span
 from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
-from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
+from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
-from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING
+from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING, STATE_EVERY_S
 from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.totals import Totals
 from . import control_tables
-from .laggards import consumers_said
+from .consumers import consumer_warnings
 
 ENDED = ("stopped", "drained")
 WAITS = "waits for its baseline"
 SILENT_S = 60.0
-"""What capture has said is not the state of now when it has said nothing for so long: it waits for the
-source's server, or hangs."""
+"""The age in seconds from which a report of capture is out of date: capture waits for the source's server, or
+hangs."""
 Baselines = Mapping[str, Baseline]
-_TOLD_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
+_REPORTED_BY_CAPTURE = ("lag_bytes", "lag_seconds", "retained_bytes", "left_bytes", "rate")
 
 
 @dataclass
 class TableStatus:
-    """One table of a task. Positions are hex; rows are since the beginning of the task (`inserted`, `updated`
-    and `deleted` without those of a batch whose process was killed between its commit and its record);
-    `behind` is stored change-table rows that the target does not have yet (a store batch that it has in part
-    counts whole), `seconds_behind` the age of the oldest of them.
+    """One table of a task. Numbers of rows are totals since the task began.
 
-    `state`: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
-    baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2). One that
-    nothing holds is `not captured`, `not applied` or `stopped` (neither) while the process that would do it
-    does not run, and `source unreachable` or `target unreachable` while it looks for these. `lifecycle`: the
-    state in the task's tables alone, one of `discovered`, `waiting for baseline`, `loading`, `applying`,
-    `paused`, `suspended`, `failed` (it is tried again) and `dropped` (removed). `why`, `who` and
-    `since` belong to it where somebody ordered it. `target`: the name of its target, where that is not the
-    table's.
-    `errors`: how many in a row it has had; it is tried again (`control.retries`), `error` is the last one.
-    `flagged`: changes since its baseline that did not hit the row they expected; None: there is no key log.
-    `unknown_columns`: columns of which it could not be proved which of the source's they are.
-    `proved_columns`: columns that only a later change has proved: values from before may have been replaced
-    by NULL. `changed_values`: columns whose older rows changed at the source without a record in the log.
-    All are said until a new baseline. `warnings`: what else is not settled yet (`state.open_warnings`).
-    `quarantined`: values that the column's lake type cannot hold, as many as `control/quarantine` keeps; they
-    became NULL."""
+    Attributes:
+        state: running, paused, suspended, removed, `baseline 3/8` (parts read), window open, waits for its
+            baseline, waits for a new baseline, being renamed, tracked only (its policy is below level 2).
+            Otherwise `not captured`, `not applied` or `stopped` (neither) while a process does not run, and
+            `source unreachable` or `target unreachable` while it cannot connect.
+        lifecycle: the state according to the task's tables alone: `discovered`, `waiting for baseline`,
+            `loading`, `applying`, `paused`, `suspended`, `failed` (it is tried again) or `dropped` (removed).
+        baseline_rows: rows of the newest baseline.
+        stored: rows in the change table.
+        inserted, updated, deleted: rows, without those of a batch whose process was killed between its commit
+            and its record.
+        behind: stored change-table rows that the target does not have yet. A store batch that it has in part
+            counts as a whole.
+        seconds_behind: the age of the oldest of these rows.
+        position: the position of the last applied change.
+        target_version: the target's version; None if it has none.
+        last_change: when the last batch was applied.
+        why, who, since: reason, user and time of the command that the state is due to.
+        group: the group of the table.
+        target: the name of its target, if that is not the table's name.
+        errors: consecutive errors; the table is tried again (`control.retries`).
+        error: the last error.
+        flagged: changes since its baseline that did not find the row they expect; None without a key log.
+        unknown_columns: columns that could not be identified with a column of the source.
+        proved_columns: columns that only a later change identified: earlier values may have become NULL.
+        changed_values: columns whose older rows changed at the source without a record in the log.
+        warnings: other open warnings (`state.open_warnings`).
+        quarantined: values in `control/quarantine` that became NULL because the lake type cannot hold them.
+
+    The warnings about columns stay until a new baseline.
+    """
 
     table: str
     state: str
@@ -71,7 +84,7 @@ class TableStatus:
     deleted: int = 0
     behind: int = 0
     seconds_behind: float = 0.0
-    position: str | None = None
+    position: Position | None = None
     target_version: int | None = None
     last_change: str | None = None
     why: str | None = None
@@ -91,19 +104,22 @@ class TableStatus:
 
 @dataclass
 class Status:
-    """A task: its processes, how far each stage has come, and its tables.
+    """A task: its processes, the progress of each stage, and its tables.
 
-    `capture` and `pipeline` are what these processes last said of themselves (`control.live`; None: they
-    never ran) with `running`, whether they are there, and `since`, since when they are not (UTC, ISO 8601).
-    `unreachable_since`: since when one of them, reconnecting, has not reached its source or target.
-    `unheard_since`: since when nothing was heard of one on another host, which may be dead.
-    What only a capture that reaches its source can tell is None otherwise: `lag_bytes`, `lag_seconds`,
-    `retained_bytes`, `left_bytes` (`control.capture_state`), `rate`. `waits`: the transactions for which a
-    new stream or a baseline waits. `consumers`: by name what is to be said of consumers that keep old changes
-    for long. `warnings`: what is not settled yet and concerns no single table. `seconds_unstored`: how long
-    the oldest change of LOG has waited that the store does not have.
-    `captured`, `stored` and `applied` are change numbers; None: nothing yet. `left_out`: what the wildcards
-    of the task file leave out, and why, as capture has last said."""
+    Attributes:
+        capture, pipeline: the last report of each process (`state.live`); None if it never ran. Added are
+            `running`; `since`, when it ended (UTC, ISO 8601); `unreachable_since`, when it lost its source or
+            target; and `unheard_since`, when a process on another host was last heard of. Values that need a
+            connection to the source are None without one: `lag_bytes`, `lag_seconds`, `retained_bytes`,
+            `left_bytes`, `rate` (`state.capture_state`). `waits` names the transactions that a new stream or
+            a baseline waits for.
+        captured, stored, applied: change numbers; None if a stage has done nothing yet.
+        position: the end of LOG.
+        consumers: warnings about consumers, by name.
+        seconds_unstored: how long the oldest change of LOG that is not stored has waited.
+        warnings: open warnings that are about no single table.
+        left_out: the tables that match the task file but are not captured, with the reason.
+    """
 
     task: str
     capture: dict[str, Any] | None
@@ -111,7 +127,7 @@ class Status:
     captured: ChangeNumber | None
     stored: ChangeNumber | None
     applied: ChangeNumber | None
-    position: str | None
+    position: Position | None
     tables: list[TableStatus] = field(default_factory=list)
     consumers: dict[str, str] = field(default_factory=dict)
     seconds_unstored: float = 0.0
@@ -119,12 +135,12 @@ class Status:
     left_out: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it for `--json`."""
         return asdict(self)
 
 
 def status(task: Task) -> Status:
-    """The state of a task, from its control tables and live files."""
+    """Returns the state of a task, from its control tables and live files."""
     capture, pipeline = process(task, "capture"), process(task, "pipeline")
     states, where = lifecycle.read(task), log.state(task.log_path)
     reading = (capture.get("baselines") or {}) if capture and capture["running"] else {}
@@ -146,9 +162,9 @@ def status(task: Task) -> Status:
         captured,
         totals.stored_upto,
         totals.applied_upto,
-        where.position.hex().upper() if where.position else None,
+        Position(where.position.hex().upper()) if where.position else None,
         list(tables.values()),
-        consumers_said(task),
+        consumer_warnings(task),
         _unstored(task, captured, totals.stored_upto),
         others,
         (capture or {}).get("left_out") or {},
@@ -156,7 +172,7 @@ def status(task: Task) -> Status:
 
 
 def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> str:
-    """The state of a table that is not held, given its processes."""
+    """Returns the state of a table that is not held, given its processes."""
     captured, applied = (bool(one and one["running"]) for one in (capture, pipeline))
     if not applied:
         return "not applied" if captured else "stopped"
@@ -168,13 +184,13 @@ def _while(capture: dict[str, Any] | None, pipeline: dict[str, Any] | None) -> s
 
 
 def _ended_by(*processes: dict[str, Any] | None) -> str | None:
-    """The newest error that ended a process which is not there."""
+    """Returns the newest error that ended a process; None if none did."""
     ended = [one for one in processes if one and not one["running"] and one.get("ended")]
     return str(max(ended, key=lambda one: str(one["at"]))["ended"]) if ended else None
 
 
 def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> TableStatus:
-    """A table without what is counted of it."""
+    """Returns the status of a table without its numbers of rows."""
     mine = TableStatus(one.table, _label(one, reading, totals), one.state.value, target=one.target or None)
     if one.baseline is not None:
         mine.baseline_rows, mine.target_version = one.baseline.rows, one.baseline.version
@@ -187,7 +203,7 @@ def _table(task: Task, one: TableLifecycle, reading: Mapping[str, Any] | None, t
 
 
 def _label(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
-    """A table's state, as `TableStatus` names it: its lifecycle, and what is being done with it."""
+    """Returns the state of a table as `TableStatus` names it."""
     if one.state in (TableState.PAUSED, TableState.SUSPENDED):
         return str(one.state.value)
     if reading is not None and one.wanted and reading.get("state") in (RUNNING, AWAY):
@@ -201,7 +217,7 @@ def _label(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Total
 
 
 def _unordered(one: TableLifecycle, reading: Mapping[str, Any] | None, totals: Totals) -> str:
-    """The state of a table without commands."""
+    """Returns the state of a table without commands."""
     if one.loading is not None:
         return "window open"
     if one.baseline is not None:
@@ -222,8 +238,8 @@ def _baseline(at: Mapping[str, Any]) -> str:
 
 
 def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> None:
-    """Flagged rows, as counted in the key log, columns whose values in older rows are in doubt, values that
-    were set aside."""
+    """Adds flagged rows as counted in the key log, columns whose older values are in doubt, and quarantined
+    values."""
     for row in control_tables.rows(task.keylog_path, IR_SUBSCRIPTION):
         if row["group_id"] == task.name and row["subscription_id"] in tables:
             tables[row["subscription_id"]].flagged = row["flagged_count"] or 0
@@ -239,7 +255,7 @@ def _noted(task: Task, tables: dict[str, TableStatus], baselines: Baselines) -> 
 
 
 def _warned(task: Task, tables: Mapping[str, TableStatus], baselines: Baselines) -> list[str]:
-    """Gives the tables their open warnings; returns those of no table that is known."""
+    """Adds the open warnings of tables; returns those that are about no known table."""
     others = []
     for one in open_warnings(task, baselines):
         mine = tables.get(one.table)
@@ -252,8 +268,8 @@ def _warned(task: Task, tables: Mapping[str, TableStatus], baselines: Baselines)
 
 @lru_cache(4)
 def _quarantined(path: str, version: int | None) -> dict[str, int]:
-    """Table -> how many values are set aside, in a version of the quarantine table; the live screen asks once
-    a second."""
+    """Returns the number of quarantined values by table, in a version of the quarantine table; the live
+    screen calls it once a second."""
     if version is None:
         return {}
     counts = lake.dataset(DeltaTable(path, version=version)).to_table(["table"])["table"].value_counts()
@@ -285,8 +301,8 @@ def _count(task: Task, tables: dict[str, TableStatus], totals: Totals, states: T
 
 
 def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, ChangeNumber]:
-    """The change number that each target has reached: as recorded, or further if the process ended between
-    the target's commit and the record. A database is not asked."""
+    """Returns the progress of each target: as recorded, or later if the process ended between the target's
+    commit and the record. A database is not asked."""
     found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
     if task.target.database:
         return found
@@ -310,12 +326,12 @@ def _has_version(table: str, version: int) -> bool:
 
 
 def age_s(at: str, now: dt.datetime | None = None) -> float:
-    """The seconds since a time (ISO 8601)."""
+    """Returns the seconds since a time (ISO 8601)."""
     return ((now or dt.datetime.now(dt.timezone.utc)) - dt.datetime.fromisoformat(at)).total_seconds()
 
 
 def process(task: Task, name: str) -> dict[str, Any] | None:
-    """The last state that a process reported, and whether it is running."""
+    """Returns the last report of a process, and whether it is running."""
     found = json_files.read(task.run_path, name)
     if found is None:
         return None
@@ -330,7 +346,52 @@ def process(task: Task, name: str) -> dict[str, Any] | None:
         found["unheard_since"] = heard.isoformat(timespec="seconds")
     silent = running and age_s(found["at"]) > SILENT_S
     if name == "capture" and (not running or silent or found.get("state") != RUNNING):
-        found |= dict.fromkeys(_TOLD_BY_CAPTURE)
+        found |= dict.fromkeys(_REPORTED_BY_CAPTURE)
     if name == "capture" and (not running or silent):
         found["waits"] = None
     return found
+
+
+_HELD_BACK = ("removed", "tracked only")
+_REPORT_S = 2 * STATE_EVERY_S
+"""The age that a report of capture may have: its values are not known more exactly."""
+
+
+def late(found: Status, limit_s: float, now: dt.datetime | None = None) -> list[str]:
+    """Returns the reasons why a task is more than some seconds behind its source, or why that is unknown.
+
+    The list is empty if the task is not behind. A process that does not run, and a source or target that does
+    not answer, counts from that moment.
+    """
+    at = now or dt.datetime.now(dt.timezone.utc)
+    return [*_processes(found, limit_s, at), *_stages(found, limit_s)]
+
+
+def _processes(found: Status, limit_s: float, now: dt.datetime) -> Iterator[str]:
+    for name, said in (("capture", found.capture), ("pipeline", found.pipeline)):
+        if said is None:
+            yield f"{name} never ran"
+            continue
+        away = said.get("state") == RECONNECTING and said["running"]
+        since = said.get("unreachable_since") if away else said.get("since")
+        if since and (seconds := age_s(since, now)) > limit_s:
+            what = (
+                f"has not reached the {'source' if name == 'capture' else 'target'}"
+                if away
+                else "has not run"
+            )
+            yield f"{name} {what} for {span(seconds)}"
+        silent = name == "capture" and said["running"] and not away and said.get("at")
+        if silent and (seconds := age_s(silent, now)) > limit_s + _REPORT_S:
+            yield f"capture has reported nothing for {span(seconds)}"
+
+
+def _stages(found: Status, limit_s: float) -> Iterator[str]:
+    lag = (found.capture or {}).get("lag_seconds") or 0.0
+    if lag > limit_s + _REPORT_S:
+        yield f"capture is {span(lag)} behind the source"
+    if found.seconds_unstored > limit_s:
+        yield f"captured changes have waited {span(found.seconds_unstored)} for the store"
+    for table in found.tables:
+        if table.seconds_behind > limit_s and table.state not in _HELD_BACK:
+            yield f"{table.table} is {span(table.seconds_behind)} behind ({table.state})"

@@ -1,8 +1,9 @@
 """LOG as solidDB's SYS_LOG, with SYS_TABLES and SYS_COLUMNS, for readers of solidDB's log.
 
-Every change becomes the records that solidDB would have written (an update's before image where LOG has one,
-a key change as delete and insert), its values in the row layout of the options, its LOGADDR made from its
-change sequence; each layout a table had is in the system tables from the LOGADDR on where it came into force.
+Every change becomes the records that solidDB would have written: an update has its before image where LOG has
+one, and a key change is a delete and an insert. Values have the row layout of the options. The LOGADDR is
+derived from the change sequence. The system tables have each layout of a table, with the LOGADDR from which
+it is valid.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..formats.soliddb.records import SCHEMA
 from ..formats.soliddb.tables import FROM, SYS_COLUMNS, SYS_TABLES, Row, column_id, generated_rows, layouts
 from ..lake import delta as lake
 from ..lake import log
+from ..model.positions import ChangeNumber
 from ..model.types import arrow_type
 from ..store.kept import kept
 from ..store.log_files import LogFile, LogFiles
@@ -45,20 +47,21 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         rows: rows by table.
-        absent_columns: how many images lacked columns (written as NULL: an image of SYS_LOG has every column;
-            deletes of sources that send only the key lack the others).
-        kept_after: LOG has all records behind this change number, and no longer those up to it.
-        empty_binary: how many images have empty bytes that are written as NULL (row layout A).
-        empty_text: the same of text (row layout A without `trailing_nul`).
+        absent_columns: the number of images without some columns, which are NULL in SYS_LOG, where an image
+            has every column. Deletes of sources that send only the key are such images.
+        kept_after: LOG no longer has records up to this change number; None if it has all records.
+        empty_binary: the number of images with empty bytes that are written as NULL (row layout A).
+        empty_text: the number of images with empty text that is written as NULL (row layout A without
+            `trailing_nul`).
     """
 
     rows: dict[str, int]
     absent_columns: int
-    kept_after: int = 0
+    kept_after: ChangeNumber | None = None
     empty_binary: int = 0
     empty_text: int = 0
 
@@ -68,7 +71,7 @@ _RELIDS = 1 << 31
 
 @dataclass(frozen=True)
 class SysLog:
-    """What is to be written: the rows of the system tables, and the task that makes records of LOG."""
+    """The input of an export: the rows of the system tables, and the task that converts records of LOG."""
 
     tables: list[Row]
     columns: list[Row]
@@ -77,13 +80,13 @@ class SysLog:
 
 
 def needs_spark(log_path: str, kind: str, given: Mapping[str, str], limit: int) -> str | None:
-    """Why an export takes Spark; None if this process does it.
+    """Returns why an export needs Spark; None if this process can write it.
 
     Args:
         log_path: LOG.
         kind: the kind of file.
         given: the options of the format.
-        limit: bytes of LOG's files that this process exports at most.
+        limit: the maximum bytes of LOG's files that this process exports.
     """
     if kind not in file_writer.KINDS:
         return f"it writes {kind} files"
@@ -104,8 +107,8 @@ def export_sys_log(
 ) -> Exported:
     """Writes the LOG of a task into a folder `out` as SYS_LOG, SYS_TABLES, SYS_COLUMNS.
 
-    With a session Spark's tasks do it, otherwise this process; the rows are the same. `options` are those of
-    the format `soliddb`, as text: `{"row_layout": "B", "logaddr_bytes": "28"}`.
+    With a session, Spark's tasks write the files, otherwise this process. The rows are the same. `options`
+    are those of the format `soliddb`, as text: `{"row_layout": "B", "logaddr_bytes": "28"}`.
 
     Raises:
         ConfigError: an option that the format does not have, or the folder is not empty.
@@ -118,11 +121,11 @@ def export_sys_log(
             rows, lost = _here(found, log_path, out, kind)
         else:
             rows, lost = _by_spark(spark, found, log_path, out, kind, given)
-    return Exported(rows, kept_after=kept(log_path) or 0, **lost)
+    return Exported(rows, kept_after=kept(log_path), **lost)
 
 
 def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None:
-    """Raises ConfigError for what `export_sys_log` refuses before it reads anything, and without any LOG."""
+    """Raises ConfigError for arguments that `export_sys_log` refuses, and if there is no LOG."""
     form = formats.get("soliddb")
     formats.options(form, dict(given))
     if kind not in form.files:
@@ -135,7 +138,7 @@ def refuse(log_path: str, out: str, kind: str, given: Mapping[str, str]) -> None
 
 
 def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog:
-    """The system tables that belong to a LOG, and what makes its records."""
+    """Returns the system tables of a LOG, and the task that converts its records."""
     every = log.history(relations_path)
     if odd := options.unfit(every):
         raise FormatError(no_table("tables", odd[0], every), where=relations_path, hint="leave it out")
@@ -175,7 +178,7 @@ def sys_log(log_path: str, relations_path: str, options: SolidOptions) -> SysLog
 
 
 def _starts(history: Sequence[log.Layout], length: int) -> list[bytes]:
-    """The LOGADDR from which each layout holds; empty: from the start, as the first of each table id."""
+    """Returns the LOGADDR from which each layout is valid; empty for the first one of each table id."""
     seen: set[int] = set()
     found = []
     for one in history:
@@ -190,7 +193,7 @@ def _files(log_path: str) -> list[LogFile]:
 
 
 def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Writes the tables in this process; gives the rows of each, and the images that lost something."""
+    """Writes the tables in this process; returns the rows by table, and the numbers of images with losses."""
     lost = dict.fromkeys(LOSSES, 0)
     writer = file_writer.TableWriter(Path(out) / LOG, SYS_LOG_SCHEMA, kind)
     for batch in found.task(records(log_path, _pieces(found.files))):
@@ -212,7 +215,7 @@ def _here(found: SysLog, log_path: str, out: str, kind: str) -> tuple[dict[str, 
 def _by_spark(
     spark: SparkSession, found: SysLog, log_path: str, out: str, kind: str, options: SolidOptions
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Like `_here`, by Spark's tasks."""
+    """Writes the tables by Spark's tasks, like `_here`."""
     from pyspark.sql import functions as F
 
     whole = _records(spark, found, log_path)
@@ -231,9 +234,10 @@ def _by_spark(
 
 
 def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
-    """LOG's files by tasks, each about as much; whole files, which have whole transactions."""
-    lanes = max(1, min(len(found.files), spark.sparkContext.defaultParallelism))
-    shares = _shares(found.files, lanes)
+    """Returns the records of LOG, computed by tasks of about the same size. A task has whole files, and so
+    whole transactions."""
+    tasks = max(1, min(len(found.files), spark.sparkContext.defaultParallelism))
+    shares = _shares(found.files, tasks)
     task = found.task
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -242,11 +246,11 @@ def _records(spark: SparkSession, found: SysLog, log_path: str) -> DataFrame:
                 yield from task(records(log_path, shares[number]))
 
     schema = ", ".join([SCHEMA, *(f"{x} boolean" for x in LOSSES)])
-    return over_rows(spark.range(0, lanes, 1, lanes), work, schema)
+    return over_rows(spark.range(0, tasks, 1, tasks), work, schema)
 
 
 def _shares(files: Sequence[LogFile], many: int) -> list[list[Piece]]:
-    """The files in order, in so many shares of about the same size.
+    """Returns the files in order, divided into shares of about the same size.
 
     >>> [[p.path for p in one] for one in _shares([LogFile(n, 10) for n in "abc"], 2)]
     [['a', 'b'], ['c']]

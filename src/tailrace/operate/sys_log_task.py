@@ -1,4 +1,4 @@
-"""Records of LOG -> records of SYS_LOG, in arrays: in this process or in Spark's tasks."""
+"""Converts records of LOG to records of SYS_LOG, in arrays: in this process or in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..wire.soliddb_rows import flat, row_layout
 _TYPES = {c.name: arrow_type(c.type) for c in SYS_LOG.columns}
 SYS_LOG_SCHEMA = pa.schema(list(_TYPES.items()))
 LOSSES = ("absent_columns", "empty_binary", "empty_text")
-"""Added to records: whether an image lacked columns, or has an empty value that is NULL there."""
+"""Columns of records: whether an image had no value for some columns, or has an empty value that is NULL."""
 _EMPTY = ("binary", "string")
 """The types of the empty values of `LOSSES`, in their order."""
 _CHANGES = (log.INSERT, log.UPDATE, log.DELETE, log.DDL)
@@ -37,8 +37,8 @@ class LogTable:
     """One table of LOG.
 
     Attributes:
-        layouts: its layouts there.
-        work: what makes the records of each, under its own types.
+        layouts: its layouts in LOG.
+        work: the conversion of each layout, with its own types.
         empty: the types whose empty values are NULL in the records.
     """
 
@@ -54,8 +54,8 @@ class LogTable:
         options: SolidOptions,
         length: int,
     ) -> LogTable:
-        """The table with its layouts in LOG, each with the LOGADDR from which it holds, and in the system
-        tables."""
+        """Returns the table, from its layouts in LOG with the LOGADDR from which each is valid, and its
+        layouts in the system tables (`known`)."""
         newest = layouts[-1][0].relation.key  # by which a log is read
         there, solid, work = {(x.relid, x.start): x for x in known}, known[0], []
         for one, start in layouts:
@@ -71,7 +71,7 @@ class LogTable:
         return LogTable(tuple(x for x, _ in layouts), tuple(work), frozenset(empty))
 
     def records(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The records of the table's changes in a batch of LOG, with `LOSSES`."""
+        """Yields the records of the table's changes in a batch of LOG, with `LOSSES`."""
         at, relids = numbers(batch["CHANGE_SEQ"]), batch["RELID"].to_numpy()
         for relid in {x.relation.relid for x in self.layouts}:
             mine = [k for k, x in enumerate(self.layouts) if x.relation.relid == relid]
@@ -111,7 +111,7 @@ class LogTable:
         return _with_losses(self.work[place].records(batch), lost)
 
     def _empty(self, rows: pa.RecordBatch, relation: Relation, kind: str) -> pa.Array:
-        """Which rows have an empty value of a type that is NULL in the records."""
+        """Returns which rows have an empty value of a type that is NULL in the records."""
         found = np.zeros(rows.num_rows, np.bool_)
         for one in relation.columns if kind in self.empty else ():
             if one.type == kind:
@@ -122,14 +122,14 @@ class LogTable:
 
 @dataclass(frozen=True)
 class SysLogTask:
-    """Makes the records of SYS_LOG of whole files of LOG, with TRX_START and COMMIT around each transaction
-    that changed one of the tables; each batch has `LOSSES` too."""
+    """Converts whole files of LOG to records of SYS_LOG, with TRX_START and COMMIT around each transaction
+    that changed one of the tables. Each batch also has `LOSSES`."""
 
     tables: tuple[LogTable, ...]
     length: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of some files, whose transactions are whole and one after the other."""
+        """Yields the records of some files, whose transactions are whole and follow one another."""
         open_: pa.RecordBatch | None = None
         for one in batches:
             batch = lake_batch(one)
@@ -161,7 +161,7 @@ def _with_losses(rows: pa.RecordBatch, lost: Sequence[pa.Array]) -> pa.RecordBat
 
 
 def _transactions(ids: pa.StringArray) -> pa.Array:
-    """Transaction ids, which change tables have as 32 hex digits."""
+    """Returns transaction ids, which change tables have as 32 hex digits."""
     octets, starts, _ = flat(ids)
     digits = octets[starts[0] : starts[0] + 32 * len(ids)].reshape(-1, 32)[:, 16:]
     values = np.where(digits > ord("9"), digits - np.uint8(ord("A") - 10), digits - np.uint8(ord("0")))

@@ -1,5 +1,4 @@
-"""`tailrace pause | resume | resync | add | remove`: commands for single tables, checked before they are
-given.
+"""`tailrace pause | resume | resync | add | remove`: checks and gives commands for single tables.
 
 A command is a row of `<home>/control/commands` (`state.commands`). A running task picks it up within about
 two seconds; otherwise it takes effect at the next start.
@@ -41,8 +40,9 @@ class CommandResult:
         action: the command.
         tables: the tables that it was given for.
         passed: tables that match the patterns and need no such command, with the reason.
-        order: number of the last command; 0 for a dry run, or if no table needs it.
-        running: the halves of the task that run and pick it up; otherwise it takes effect at the next start.
+        order: the number of the last command; 0 for a dry run, or if no table needs it.
+        running: the processes of the task that run and follow it; without them it takes effect at the next
+            start.
         dropped: tables whose target has been removed already.
     """
 
@@ -55,7 +55,7 @@ class CommandResult:
     dropped: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns it for `--json`."""
         return asdict(self)
 
 
@@ -74,11 +74,11 @@ def give(
     Args:
         task: the task, running or not.
         action: `pause`, `resume`, `resync`, `add` or `remove`.
-        patterns: which tables; for `add` those of the source, else those of the task.
+        patterns: the tables; for `add` those of the source, otherwise those of the task.
         why: the reason, which `status` shows.
         dry_run: returns the tables without giving the command.
         drop_target: `remove` only: the target is removed as well.
-        replace_archives: `resync` and `add` only: archives may lose what they have kept.
+        replace_archives: `resync` and `add` only: archives may lose the changes that they have kept.
 
     Raises:
         ConfigError: a pattern matches no table, or the command does not apply to a table.
@@ -112,14 +112,14 @@ def give(
 def renew_stream(
     task: Task, *, why: str = "", dry_run: bool = False, replace_archives: bool = False
 ) -> CommandResult:
-    """Requests a new stream and new baselines of all tables; what the source has logged since is given up.
+    """Requests a new stream and new baselines of all tables. Changes in the source's log since then are lost.
 
-    Capture does it when it starts: targets wait for their baselines, the old slot is dropped, a new one is
-    created, and the tables are read in its snapshot. The result has the stream's number as `order`.
+    Capture creates them when it starts: targets wait for their baselines, the old slot is dropped, a new one
+    is created, and the tables are read in its snapshot. The result has the stream's number as `order`.
 
     Raises:
-        ConfigError: the task runs, or has read nothing yet; archives would lose what they have kept, unless
-            `replace_archives` says that they may.
+        ConfigError: the task runs, or has read nothing yet; or archives would lose changes without
+            `replace_archives`.
     """
     states = lifecycle.read(task)
     mine = [t for t in known(task, states) if not states[t].removed]
@@ -181,31 +181,31 @@ def _refuse_archives(task: Task, tables: Iterable[str]) -> None:
 
 
 def user() -> str:
-    """The user who gives a command."""
+    """Returns the user who gives a command."""
     with suppress(KeyError, OSError):
         return getpass.getuser()
     return "unknown"
 
 
 def known(task: Task, states: TableStates) -> list[str]:
-    """All tables that the task has, or had: captured, named by a command, or with a baseline."""
+    """Returns all tables that the task has or had: captured, named by a command, or with a baseline."""
     captured = (json_files.read(task.run_path, "capture") or {}).get("tables") or []
     return sorted({*captured, *log.history(task.relations_path), *states})
 
 
 def tables_of(task: Task) -> list[str]:
-    """The tables that the task has, or had."""
+    """Returns the tables that the task has or had."""
     return known(task, lifecycle.read(task))
 
 
 def captured_of(task: Task) -> list[str]:
-    """The tables that the task has, without those that were removed."""
+    """Returns the tables that the task has, without removed ones."""
     states = lifecycle.read(task)
     return [t for t in known(task, states) if not states[t].removed]
 
 
 def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[str]:
-    """The tables that match patterns, sorted; ConfigError for a pattern that matches none.
+    """Returns the tables that match patterns, sorted; ConfigError for a pattern that matches none.
 
     >>> matching(["s.a", "s.b", "m.c"], ["s.*"], "shop")
     ['s.a', 's.b']
@@ -221,7 +221,7 @@ def matching(there: Sequence[str], patterns: Iterable[str], task: str) -> list[s
 
 
 def _passed(action: str, state: TableLifecycle, drop_target: bool) -> str | None:
-    """Why a table does not need a command; None if it does."""
+    """Returns why a table does not need a command; None if it does."""
     removed = state.removed
     if removed and not (action == REMOVE and drop_target):
         return "it is removed; `tailrace add` brings it back" if action != REMOVE else "it is removed already"

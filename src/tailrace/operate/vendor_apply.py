@@ -1,4 +1,4 @@
-"""`tailrace apply`: applies a vendor's change tables to targets; bad rows stop it or are set aside."""
+"""`tailrace apply`: applies a vendor's change tables to targets. Bad rows stop it, or are rejected."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..errors import ApplyError, BaselineNeededError, ConfigError, UnsupportedEr
 from ..formats import convert
 from ..formats.base import FINER, Read
 from ..formats.report import ConversionReport, RowCount, TableReport
-from ..keylog.exceptions import Holds, Suspensions
+from ..keylog.control_tables import Suspensions, SuspensionStore
 from ..keylog.key_log import KeyLog
-from ..keylog.target_notes import recover
+from ..keylog.notes import recover
 from ..model.change import ChangeTable
 from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
 from ..targets.base import Target
 from ..targets.images import refused
-from . import apply_place, vendor_notes, vendor_reading
-from .runs import Group, Runs, Subscription
+from . import vendor_notes, vendor_reading, vendor_target
+from .keylog_runs import Group, Runs, Subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,7 @@ def run(
         FormatError: a bad row or an incomplete file, with `fail`; change sequences that progress cannot use.
         ApplyError: late changes, changes of an unknown target, changes that cannot be applied.
     """
-    folder = apply_place.kept_in(target, control)
+    folder = vendor_target.control_folder(target, control)
     names, applied = TableNames(folder, app_id), AppliedFiles(folder, app_id)
     side = vendor_reading.with_names(convert.side(form, changes, given), names)
     files = vendor_reading.IncompleteFiles(spark, side, fail=fail)
@@ -147,7 +147,7 @@ def run(
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
     _refuse_types(mapped.changes)
-    place, target, root = apply_place.opened(spark, target, app_id, control, mapped.target_of)
+    place, target, root = vendor_target.open_target(spark, target, app_id, control, mapped.target_of)
     try:
         good = vendor_reading.as_in_target(place, mapped.changes, found, ruling.rules if ruling else Rules())
         reached = {n: upsert.reached(place, n) for n in good}
@@ -177,7 +177,7 @@ def run(
         raise ApplyError(error.what, where=error.where, hint=_NEW_LOAD) from error
     except Exception as error:
         reason = refused(error, changes) or convert.reason(error, changes)
-        if (shown := vendor_notes.with_recreated(reason, found)) is error:
+        if (shown := vendor_notes.explain_null_key(reason, found)) is error:
             raise
         raise shown from error
     report = _report(watched, results)
@@ -198,7 +198,12 @@ def _counter(read: Read) -> Callable[[str, int], Files]:
 
 
 def _rules_applier(
-    ruling: Ruling | None, place: Target, root: str, app_id: str, log: KeyLog | None, suspensions: Holds
+    ruling: Ruling | None,
+    place: Target,
+    root: str,
+    app_id: str,
+    log: KeyLog | None,
+    suspensions: SuspensionStore,
 ) -> RulesApplier | None:
     """Returns what applies changes under rules; None without rules."""
     if ruling is None:
@@ -210,7 +215,7 @@ def _each(
     ruling: Ruling | None,
     rules: RulesApplier | None,
     place: Target,
-    suspensions: Holds,
+    suspensions: SuspensionStore,
     good: Mapping[str, ChangeTable],
     known: Mapping[str, ChangeStats],
     root: str,
@@ -268,7 +273,7 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         )
 
 
-def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> Holds:
+def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
     """The suspended tables, without those that are resumed."""
     suspensions = Suspensions(root, app_id)
     if dry_run:
@@ -358,8 +363,8 @@ def _under_rules(
     reached = upsert.reached(target, changes.name)
     apply = partial(applier.apply, stats=stats, transactional=transactional)
     done = applier.preview(changes) if dry_run else apply(changes)
-    row = {"table": changes.name, **done.counts, "progress": reached}
-    row |= {"up to": max(order_key(done.end), reached), "actions": dict(done.actions)}
+    row: dict[str, Any] = {"table": changes.name, **done.counts, "progress": _known(reached)}
+    row |= {"up to": _known(max(order_key(done.end), reached)), "actions": dict(done.actions)}
     row |= {"conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
         row |= {k: asdict(done.outcome)[k] for k in _DONE}
@@ -376,7 +381,8 @@ def _upserted(
     reached = upsert.reached(target, name)
     if stats is None or dry_run or stats.end <= reached:  # nothing else would count the rows
         stats = scan(changes)
-    row = {"table": name, **{k: stats.counts[k] for k in "IUDT"}, "progress": reached, "up to": stats.end}
+    row = {"table": name, **{k: stats.counts[k] for k in "IUDT"}, "progress": _known(reached)}
+    row |= {"up to": stats.end}
     if dry_run:
         if upsert.is_new(target, stats):
             upsert.refuse_unidentified(target, changes, stats)
@@ -384,3 +390,8 @@ def _upserted(
         return {**row, "would do": "nothing: already applied" if reached >= stats.end else "apply"}
     done = asdict(upsert.apply_one(target, changes, stats, root))
     return row | {k: done[k] for k in _DONE}
+
+
+def _known(reached: int) -> int | None:
+    """Returns progress for a report: None if nothing was applied."""
+    return None if reached < 0 else reached

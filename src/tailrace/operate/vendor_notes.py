@@ -12,19 +12,19 @@ from ..formats.report import ConversionReport, again, nothing
 from ..targets.keyless import NAME_KEY
 
 _NO_KEY = f"so rows are identified by all of their values; name the key, if there is one ({NAME_KEY})"
-_RECREATED = (
+_EACH_RELID = (
     "apply the changes of each RELID separately, to a new target, with a key that it has (`--option keys=`)"
 )
 
 
-def with_recreated(error: Exception, found: Read) -> Exception:
+def explain_null_key(error: Exception, found: Read) -> Exception:
     """Returns the error; one of a NULL in a key says if the table was created again with another key."""
     if not isinstance(error, ApplyError):
         return error
     table = (error.where or "").split(", change_seq ")[0]
     if "NULL in" not in error.what or (reason := found.made_again.get(table)) is None:
         return error
-    return ApplyError(error.what, where=error.where, hint=f"{reason}: {_RECREATED}")
+    return ApplyError(error.what, where=error.where, hint=f"{reason}: {_EACH_RELID}")
 
 
 def notes(

@@ -130,7 +130,7 @@ def without_bare(
     bare = {n: "it has no columns but headers" for n, ct in good.items() if not ct.columns}
     if undeclared := sorted(bare.keys() & (found.partial | found.left_out) & set(changed)):
         raise ApplyError(
-            f"{', '.join(undeclared)}: the columns and the key of the changes are not known",
+            f"{', '.join(undeclared)}: the columns and the key of the changes are unknown",
             where=undeclared[0],
             hint="apply them together with the files after them, or declare the columns "
             "(SQDR: `tailrace_columns`, Qlik: DFM files)",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..errors import ConfigError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
+from ..model.positions import ChangeNumber, ChangeSeq
 from ..wire.exact_values import exactly
 from .positions import PositionRange
 from .schema import common_layout, layout_at, layout_before, type_change
@@ -24,8 +25,8 @@ class LayoutRange:
     """A range of change sequences, and the layout of its changes."""
 
     layout: Layout
-    first: str
-    last: str
+    first: ChangeSeq
+    last: ChangeSeq
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class _ColumnIdentity:
     relid: int
     attnum: int
     type: str
-    number: int
+    number: ChangeNumber
 
     @staticmethod
     def of(field: pa.Field) -> _ColumnIdentity | None:

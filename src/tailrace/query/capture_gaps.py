@@ -12,10 +12,11 @@ import pyarrow.dataset as ds
 from ..errors import GapError
 from ..model import sequence
 from ..model.change import PREFIX
+from ..model.positions import ChangeSeq, Position
 from ..state.capture_gaps import NUMBER, POSITION, SEQ, CaptureGap
 from .positions import PositionRange
 
-Change = tuple[str, str] | None
+Change = tuple[ChangeSeq, Position] | None
 """`change_seq` and stream position of a change; None if there is no such change."""
 
 

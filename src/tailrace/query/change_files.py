@@ -17,7 +17,7 @@ from ..lake import delta as lake
 from ..lake.past import files_there
 from ..model import sequence
 from ..model.change import PREFIX
-from ..model.positions import ChangeNumber
+from ..model.positions import BEFORE_ALL, ChangeNumber, ChangeSeq, Position
 from ..model.types import plain_schema
 from ..state.capture_gaps import CaptureGap
 from ..state.ledger import STORE_APP
@@ -109,7 +109,7 @@ class ChangeFiles:
     def max_number(self) -> ChangeNumber:
         """The greatest change number that the table has or had; 0 if it has none."""
         if self.delta is None:
-            return ChangeNumber(0)
+            return BEFORE_ALL
         return ChangeNumber(max([0, kept(self.delta) or 0, *(s.high for s in self._spans.values())]))
 
     @cached_property
@@ -122,9 +122,9 @@ class ChangeFiles:
         assert self.delta is not None  # noqa: S101 - callers check this
         return lake.dataset(self.delta)
 
-    def first(self, which: ds.Expression) -> tuple[str, str] | None:
+    def first(self, which: ds.Expression) -> tuple[ChangeSeq, Position] | None:
         """Returns `change_seq` and stream position of the first change for which a filter holds, or None."""
-        best: tuple[str, str] | None = None
+        best: tuple[ChangeSeq, Position] | None = None
         for fragment in self._fragments(which):
             if best is not None and self._first_of(fragment) > best[0]:
                 break
@@ -135,9 +135,9 @@ class ChangeFiles:
                 best = at if best is None else min(best, at)
         return best
 
-    def last(self, which: ds.Expression) -> tuple[str, str] | None:
+    def last(self, which: ds.Expression) -> tuple[ChangeSeq, Position] | None:
         """Returns `change_seq` and stream position of the last change for which a filter holds, or None."""
-        best: tuple[str, str] | None = None
+        best: tuple[ChangeSeq, Position] | None = None
         for fragment in reversed(self._fragments(which)):
             span = self._spans.get(fragment.path.removeprefix("/"))
             if best is not None and span and span.high_seq and span.high_seq < best[0]:
@@ -263,7 +263,7 @@ class ChangeFiles:
         """Raises GapError if changes of a range were never captured."""
         refuse_gaps(self, start, end)
 
-    def _is_removed(self, one: PositionRange, removed: int) -> bool:
+    def _is_removed(self, one: PositionRange, removed: ChangeNumber) -> bool:
         """Returns whether changes at a position may have been removed.
 
         If neither the position nor the removed changes have a number or a time, the answer is whether it is

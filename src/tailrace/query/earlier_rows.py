@@ -50,10 +50,10 @@ def add_earlier_rows(found: ChangeArrays, known: Iterable[EarlierRows]) -> Chang
     return replace(found, earlier=pa.concat_tables(parts, promote_options="default"))
 
 
-def previous_seq(seq: str) -> ChangeSeq | None:
+def previous_seq(seq: ChangeSeq) -> ChangeSeq | None:
     """Returns the change sequence directly before another one; None for the smallest one.
 
-    >>> previous_seq("20261122100011000000000000000000011")
+    >>> previous_seq(ChangeSeq("20261122100011000000000000000000011"))
     '20261122100011000000000000000000010'
     """
     if len(seq) != sequence.WIDTH or not seq.isdecimal() or not int(seq):

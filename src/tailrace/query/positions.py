@@ -16,7 +16,7 @@ from ..model import sequence
 from ..model.change import PREFIX
 from ..model.positions import ChangeNumber
 
-Position = str | int | dt.datetime
+PositionLike = str | int | dt.datetime
 """A `change_seq` (35 digits), a stream position (40 hex digits, or PostgreSQL's `0/291F3590`), a change
 number, or a time.
 
@@ -39,7 +39,7 @@ class PositionRange:
     text: str
 
     @staticmethod
-    def of(place: Position) -> PositionRange:
+    def of(place: PositionLike) -> PositionRange:
         """Parses a position.
 
         >>> PositionRange.of("2026-11-22T10:00:00Z").low
@@ -107,10 +107,10 @@ class PositionRange:
 
 
 @overload
-def resolve_relative(place: Position) -> Position: ...
+def resolve_relative(place: PositionLike) -> PositionLike: ...
 @overload
-def resolve_relative(place: Position | None) -> Position | None: ...
-def resolve_relative(place: Position | None) -> Position | None:
+def resolve_relative(place: PositionLike | None) -> PositionLike | None: ...
+def resolve_relative(place: PositionLike | None) -> PositionLike | None:
     """Returns the position with `now` and durations replaced by the current time."""
     return PositionRange.of(place).text if isinstance(place, str) else place
 

@@ -12,6 +12,7 @@ from ..lake import log
 from ..lake.log import Layout
 from ..model import sequence
 from ..model.change import PREFIX, Column, Relation
+from ..model.positions import ChangeSeq
 from ..model.types import arrow_type
 from ..store.tables import kept_as, widens
 from .positions import PositionRange
@@ -19,8 +20,8 @@ from .positions import PositionRange
 
 def common_layout(
     layouts: Sequence[Layout],
-    first: str,
-    last: str,
+    first: ChangeSeq,
+    last: ChangeSeq,
     *,
     before: bool = False,
     only: Collection[str] | None = None,
@@ -33,7 +34,7 @@ def common_layout(
 
     Args:
         layouts: the table's layouts, in order.
-        first, last: the change sequences. An empty `first` includes the oldest layout.
+        first, last: the change sequences. `sequence.FIRST` includes the oldest layout.
         before: includes rows with the layout before that of the first change.
         only: the requested columns; None for all.
         names: identifies columns by name, otherwise by number whatever their name.
@@ -57,8 +58,8 @@ def common_layout(
 
 def incompatibility(
     layouts: Sequence[Layout],
-    first: str,
-    last: str,
+    first: ChangeSeq,
+    last: ChangeSeq,
     *,
     before: bool = False,
     only: Collection[str] | None = None,
@@ -70,7 +71,7 @@ def incompatibility(
 
     The arguments are those of `common_layout`.
     """
-    newest, oldest = (_index_at(layouts, place) for place in (last, first))
+    newest, oldest = (_index_at(layouts, seq) for seq in (last, first))
     now = layouts[newest].relation
     for k in range(newest, max(oldest - before, 0), -1):
         old, new = layouts[k - 1].relation, layouts[k].relation
@@ -86,7 +87,7 @@ def layout_at(layouts: Sequence[Layout], place: PositionRange) -> Layout:
     return begun[-1] if begun else layouts[0]
 
 
-def layout_before(layouts: Sequence[Layout], first: str) -> Layout:
+def layout_before(layouts: Sequence[Layout], first: ChangeSeq) -> Layout:
     """Returns the layout of the rows before a change, which may be the first of its layout."""
     return layouts[max(_index_at(layouts, first) - 1, 0)]
 
@@ -112,14 +113,14 @@ def rename_to_layout(
     return rows.select(mine).rename_columns([kept.get(n, n) for n in mine]), named
 
 
-def layouts_between(layouts: Sequence[Layout], first: str, last: str) -> Sequence[Layout]:
+def layouts_between(layouts: Sequence[Layout], first: ChangeSeq, last: ChangeSeq) -> Sequence[Layout]:
     """Returns the layouts of the changes between two change sequences, in order."""
     return layouts[_index_at(layouts, first) : _index_at(layouts, last) + 1]
 
 
-def _index_at(layouts: Sequence[Layout], place: str) -> int:
+def _index_at(layouts: Sequence[Layout], seq: ChangeSeq) -> int:
     """Returns the index of the layout at a change sequence; the oldest one for earlier sequences."""
-    return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= place), default=0)
+    return max((k for k, one in enumerate(layouts) if k == 0 or one.from_seq <= seq), default=0)
 
 
 def _begin(layout: Layout, column: str) -> str:

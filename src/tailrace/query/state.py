@@ -10,7 +10,7 @@ from ..model.change import DELETE, ChangeTable, Relation
 from ..model.positions import ChangeRange
 from ..targets.change_batch import ChangeBatch
 from ..targets.images import col, last_truncate
-from ..targets.plans import UNKNOWN, Folded
+from ..targets.plans import UNKNOWN, FoldedChanges
 from ..targets.spark_fold import copies, fold, repeated
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def state_at(
     base = target.select(*[_typed(target, c.name, c.type) for c in relation.columns])
     batch = ChangeBatch(relation.table, relation, ChangeRange(None, 0), counts=counts)
     names = [c.name for c in relation.columns]
-    folded = fold(changes, batch, truncate=last_truncate(changes, counts), there=lambda _: base)
+    folded = fold(changes, batch, truncate=last_truncate(changes, counts), read_rows=lambda _: base)
     if not relation.key:
         return repeated(copies(base, folded, names), names)
     return _overlaid(base.limit(0) if folded.replaces else base, folded, relation.key, names)
@@ -52,7 +52,7 @@ def _typed(df: DataFrame, name: str, kind: str) -> Column:
     return (col(name) if name in df.columns else F.lit(None)).cast(kind).alias(name)
 
 
-def _overlaid(target: DataFrame, folded: Folded, key: list[str], columns: list[str]) -> DataFrame:
+def _overlaid(target: DataFrame, folded: FoldedChanges, key: list[str], columns: list[str]) -> DataFrame:
     """Returns the target's rows with the folded changes on top, by one hash join on the key."""
     from pyspark.sql import functions as F
 

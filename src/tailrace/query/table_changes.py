@@ -23,13 +23,14 @@ from ..engine.sql_server import Style
 from ..errors import BaselineNeededError, ConfigError
 from ..lake.log import Layout
 from ..model.change import PREFIX, Column
+from ..model.positions import ChangeNumber, ChangeSeq
 from ..store.tables import plain_name
 from .as_of import OverlaidRows
 from .base_rows import LayoutRange, align_base, rename_base, require_columns, tag_columns
 from .change_files import SEQ, ChangeRows, refuse_reversed
 from .column_identity import Names, align_columns, names_over_time, rename_layout, with_dropped
 from .earlier_rows import EarlierRows, add_earlier_rows, previous_seq
-from .positions import Position, PositionRange, resolve_relative
+from .positions import PositionLike, PositionRange, resolve_relative
 from .result import Result, abbreviate
 from .schema import common_layout, incompatibility, layout_at, layouts_between
 
@@ -50,8 +51,8 @@ class TableChanges:
     """A change table that is queried without a JVM. The rows that a query reads are held in memory.
 
     A range goes from `start` to `end`, both included. A position is a time, a `change_seq`, a stream position
-    or a change number (`positions.Position`). Without `start`, a range begins with the oldest change that is
-    kept. A range that ends before it starts is a ConfigError.
+    or a change number (`positions.PositionLike`). Without `start`, a range begins with the oldest change that
+    is kept. A range that ends before it starts is a ConfigError.
 
     A column is identified across renames. `names` applies to the columns of a result and to those in
     arguments: `now` uses today's names, `then` those at the end of the range.
@@ -82,8 +83,8 @@ class TableChanges:
 
     def changes(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         columns: Sequence[str] | None = None,
         columns_changed: bool = False,
@@ -101,7 +102,7 @@ class TableChanges:
         found = self._read(start, end, columns, None, names)[0]
         return Result.of(_with_column_names(found) if columns_changed else found.rows, found.aside)
 
-    def as_of(self, at: Position | None, *, base: pa.Table | None = None) -> Result:
+    def as_of(self, at: PositionLike | None, *, base: pa.Table | None = None) -> Result:
         """Returns the table's rows after all changes up to a position.
 
         Args:
@@ -132,8 +133,8 @@ class TableChanges:
 
     def net(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         deduplicationMode: Deduplication = "netChanges",  # noqa: N803 - Spark's names
         computeUpdates: bool = True,  # noqa: N803
@@ -153,8 +154,8 @@ class TableChanges:
 
     def net_changes(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         style: Style = "all",
         *,
         base: pa.Table | None = None,
@@ -173,8 +174,8 @@ class TableChanges:
 
     def history(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         track_history_column_list: Sequence[str] | None = None,
         track_history_except_column_list: Sequence[str] | None = None,
@@ -204,7 +205,7 @@ class TableChanges:
         track_history_except_column_list: Sequence[str] | None = None,
         bitemporal: bool = False,
         base: pa.Table | None = None,
-        start: Position | None = None,
+        start: PositionLike | None = None,
     ) -> HistoryTable:
         """Creates or updates a Delta table with the history of this table, and returns it.
 
@@ -235,8 +236,8 @@ class TableChanges:
 
     def pairs(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
@@ -251,8 +252,8 @@ class TableChanges:
     def chain(
         self,
         key: Mapping[str, Any],
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         base: pa.Table | None = None,
         columns: Sequence[str] | None = None,
@@ -265,8 +266,8 @@ class TableChanges:
 
     def rebuild(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         *,
         base: pa.Table | None = None,
         names: Names = "now",
@@ -274,7 +275,7 @@ class TableChanges:
         """Returns the change rows with complete images; see `engine.rebuild.rebuild`."""
         return self._query(lambda c, base: rebuild.rebuild(c, base=base), start, end, None, None, base, names)
 
-    def transactions(self, start: Position | None = None, end: Position | None = None) -> Result:
+    def transactions(self, start: PositionLike | None = None, end: PositionLike | None = None) -> Result:
         """Returns the transactions that changed this table; see `engine.transactions.transactions`."""
         return self._query(
             lambda c, _: transactions.transactions({self.name: c}), start, end, (), CHANGE_HEADERS
@@ -282,8 +283,8 @@ class TableChanges:
 
     def arrays(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
         *,
         headers: Sequence[str] | None = None,
@@ -313,7 +314,7 @@ class TableChanges:
     def require_table(self) -> None:
         """Raises an error if there is no change table. Here, there always is one."""
 
-    def layout_start(self, last: int | None) -> str | None:
+    def layout_start(self, last: ChangeNumber | None) -> ChangeSeq | None:
         """Returns the change sequence at which the layout of a change number begins.
 
         Args:
@@ -328,14 +329,14 @@ class TableChanges:
             self.layouts[-1] if last is None else layout_at(self.layouts, PositionRange.of(last))
         ).from_seq
 
-    def incompatibility(self, first: str, last: str) -> str | None:
+    def incompatibility(self, first: ChangeSeq, last: ChangeSeq) -> str | None:
         """Returns why the columns at two change sequences are incompatible, or None if they are compatible.
 
         Renamed and added columns are compatible.
         """
         return incompatibility(self.layouts, first, last, names=False, defaults=True)
 
-    def column_numbers(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: ChangeSeq | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout; empty if no layouts are known.
 
         Args:
@@ -349,18 +350,18 @@ class TableChanges:
     @property
     def defaults(self) -> dict[int, pa.Array]:
         """The default values, by column number, of columns that were added with a default."""
-        from ..targets.backfill import value_of
+        from ..targets.layout_changes import missing_value
 
         first: dict[int, Column] = {}
         for one in self.layouts:
             for c in one.relation.columns:
                 first.setdefault(c.attnum, c)
-        return {n: value_of(c, c.missing) for n, c in first.items() if c.missing is not None}
+        return {n: missing_value(c, c.missing) for n, c in first.items() if c.missing is not None}
 
     def _read(
         self,
-        start: Position | None,
-        end: Position | None,
+        start: PositionLike | None,
+        end: PositionLike | None,
         columns: Sequence[str] | None,
         headers: Sequence[str] | None,
         names: Names | Mapping[int, str] = "now",
@@ -427,8 +428,8 @@ class TableChanges:
     def _query(
         self,
         question: Callable[[ChangeArrays, pa.Table | None], pa.Table],
-        start: Position | None,
-        end: Position | None,
+        start: PositionLike | None,
+        end: PositionLike | None,
         columns: Sequence[str] | None = None,
         headers: Sequence[str] | None = QUERY_HEADERS,
         base: pa.Table | None = None,

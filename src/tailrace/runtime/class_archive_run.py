@@ -1,4 +1,4 @@
-"""The process that makes the file of Spark's classes (`python -m`, with the file and a folder)."""
+"""The process that writes the archive of Spark's classes (`python -m`, with the file and a folder)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ header__change_seq,header__change_oper,header__change_mask,header__timestamp,hea
 
 
 def run(file: str, folder: Path) -> None:
-    """Uses what commands use of Spark, in a JVM that writes the file when it ends. One vendor's tables, there
-    and back, load 98 % of the classes that all vendors' do."""
+    """Runs Spark's part of the commands, in a JVM that writes the archive when it ends.
+
+    Converting the tables of one vendor in both directions loads 98 % of the classes that all vendors load.
+    """
     said = f'{driver_options(little=True)} -XX:ArchiveClassesAtExit="{file}" {QUIET}'
     spark = session(conf={"spark.driver.extraJavaOptions": said})
     (folder / "qlik" / "t__ct").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Counters of the Spark half of a task since it began: for the screen, metrics and the log."""
+"""Counters of a task's pipeline since its process started: for the screen, metrics and the log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ logger = logging.getLogger("tailrace.pipeline")
 
 
 class Counts:
-    """Counts since the start: rows stored and applied per table, flagged changes, conflicts by kind;
-    durations of store and apply batches, and of writing a table, by plan."""
+    """Counts of rows stored and applied per table, of flagged changes and of conflicts by kind; durations of
+    store and apply batches, and of writing a table, by plan."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, Any]] = {}
@@ -36,10 +36,10 @@ class Counts:
             "stored %d rows of %d tables in %.1f s", batch.rows, len(batch.tables), seconds, extra=said
         )
         with self._lock:
-            self._went("store", seconds)
+            self._add_duration("store", seconds)
             self._last = batch
             for table, counts in batch.tables.items():
-                mine = self._of(table)
+                mine = self._counts_of(table)
                 mine["stored"] += counts["rows"]
                 mine["stored_position"] = batch.position
 
@@ -48,17 +48,17 @@ class Counts:
         nothing."""
         for one in done:
             rows = (one.inserted, one.updated, one.deleted, one.flagged)
-            words = f"applied to {one.table}: %d inserted, %d updated, %d deleted, %d flagged (%s, %.1f s)"
+            message = f"applied to {one.table}: %d inserted, %d updated, %d deleted, %d flagged (%s, %.1f s)"
             said = {"table": one.table, "batch": one.upto}
-            logger.info(words, *rows, one.plan, one.seconds, extra=said)
+            logger.info(message, *rows, one.plan, one.seconds, extra=said)
         with self._lock:
             if done:
-                self._went("apply", seconds)
+                self._add_duration("apply", seconds)
             for one in done:
                 self._add(one)
 
     def _add(self, one: AppliedTable) -> None:
-        mine = self._of(one.table)
+        mine = self._counts_of(one.table)
         for k in ("inserted", "updated", "deleted", "flagged"):
             mine[k] += getattr(one, k)
         mine |= {"version": one.version, "plan": one.plan, "seconds": one.seconds}
@@ -66,11 +66,11 @@ class Counts:
             mine["conflicts"][kind] = mine["conflicts"].get(kind, 0) + many
         self._plans.setdefault(one.plan, Timings()).add(one.seconds)
 
-    def _went(self, stage: str, seconds: float) -> None:
+    def _add_duration(self, stage: str, seconds: float) -> None:
         self._took[stage].add(seconds)
         self._ended[stage] = time.time()
 
-    def _of(self, table: str) -> dict[str, Any]:
+    def _counts_of(self, table: str) -> dict[str, Any]:
         begun = dict.fromkeys(("stored", "inserted", "updated", "deleted", "flagged"), 0)
         return self._tables.setdefault(table, {**begun, "conflicts": {}})
 

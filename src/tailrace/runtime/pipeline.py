@@ -1,10 +1,10 @@
-"""The Spark half of a task: two loops, read it to see everything happen in order.
+"""The pipeline of a task: two loops that store and apply changes.
 
     LOG --store--> CHANGE TABLES, TRACKING --apply--> TARGETS
 
-Each is a loop in a thread of its own. Store looks for new commits of LOG and tells apply of what it has
-stored; apply brings targets up at the task's cadence. What is done follows from positions in the tables
-themselves, so nothing else has to be remembered: a process that begins anew goes on where the tables stand.
+Each loop has its own thread. Store reads new commits of LOG and notifies apply of what it has stored; apply
+merges the changes into targets at the task's cadence. All progress is recorded in the tables themselves, so a
+restarted process continues from there.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ..config import state_version
 from ..config.task import Task
 from ..errors import CancelledError, SparkLostError, TailraceError, from_spark
 from ..execution import JobCount, background, counted
-from ..keylog.exceptions import Orders
+from ..keylog.control_tables import SuspendCommands
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
 from ..model.steps import Steps
+from ..operate.keylog_runs import TaskRuns
 from ..operate.table_commands import tables_of
-from ..operate.task_runs import TaskRuns
 from ..sources import open_source
 from ..state import live
 from ..state.capture_state import RUNNING, STARTING, STOPPED
@@ -53,7 +53,7 @@ from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..targets.base import Target
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
 from ..validate.repair import Repair
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 STATE_EVERY_S = 1.0
 STORE_EVERY_S = 0.2
-"""Seconds between two checks for new commits of LOG: one look for a file."""
+"""Seconds between two checks for new commits of LOG; each checks whether one file exists."""
 
 
 class Pipeline:
@@ -94,7 +94,7 @@ class Pipeline:
             task.commands_path,
             task.control_path("errors"),
             task.groups,
-            interval=self.freshness.of,
+            interval=self.freshness.interval_of_table,
             automatic=task.automatic_baseline,
             known=lambda: tables_of(task),
         )
@@ -116,42 +116,42 @@ class Pipeline:
         )
         self._maintenance = Maintenance(task, self._target)
         self._openedge = OpenEdgeTables(task, spark) if task.store.openedge else None
-        self._seen = Counts()
+        self._counts = Counts()
         self._failed: TailraceError | None = None
-        self._over, self._news = threading.Event(), threading.Event()
-        self._storing_turn, self._upkeep_turn = threading.Lock(), threading.Lock()
+        self._over, self._wake_apply = threading.Event(), threading.Event()
+        self._store_lock, self._maintenance_lock = threading.Lock(), threading.Lock()
         self._repairs = RepairRequests(task, self._repaired, self._over)
-        self._target_there = Reconnecting(self._over, lambda: waits(task))
+        self._reconnecting = Reconnecting(self._over, lambda: waits(task))
         self._files: LogFiles
 
     def drain(self, then: Callable[[], None] = lambda: None) -> None:
-        """Stores and applies everything that is in LOG now, does what is to be done `then`, and returns."""
+        """Stores and applies everything that is in LOG now, calls `then`, and returns."""
         self._scheduler.patient = False
-        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
-            self._tell(STARTING)  # what an earlier process has said is over
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._errors_reported():
+            self._write_state(STARTING)  # replaces the state that an earlier process wrote
             self.store_all()
             self._catch_up()
             while self._scheduler.failing and not self.stop.wait(0.2):
                 self._catch_up()
             if self._background is not None:
-                self._background.check()  # otherwise nobody learns that the driver has done everything
+                self._background.check()  # raises its error, although the driver has done all the work
             if self._maintenance.due():
                 self._maintenance.run()
             then()
-            self._tell("drained")
+            self._write_state("drained")
 
     def store_all(self) -> None:
         """Stores everything that is in LOG now."""
-        self._begin()
+        self._find_log_files()
         end = log.state(self._task.log_path).number
         while self._store.reached < end and not self.stop.is_set() and self._store_next():
             pass
 
     def run(self) -> None:
-        """Stores and applies until `stop` is set; the first failure of a loop ends both and is raised."""
-        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._failing():
-            self._tell(STARTING)  # what an earlier process has said is over
-            self._begin()
+        """Stores and applies until `stop` is set; raises the first failure of a loop, which ends both."""
+        with live.lock(self._task.run_path, "pipeline"), self._runs.until_end(), self._errors_reported():
+            self._write_state(STARTING)  # replaces the state that an earlier process wrote
+            self._find_log_files()
             loops = [
                 threading.Thread(target=self._loop, args=(work,), name=name, daemon=True)
                 for name, work in (("store", self._storing), ("apply", self._applying))
@@ -163,11 +163,11 @@ class Pipeline:
                     guards.check()
                     if self._background is not None:
                         self._background.check()
-                    self.freshness.look()
-                    self._tell(RUNNING)
+                    self.freshness.adapt()
+                    self._write_state(RUNNING)
                     self._runs.note()
-                    self._upkeep()
-                    self._repairs.look()
+                    self._maintain()
+                    self._repairs.start_next()
             finally:
                 self._end()
                 self._repairs.join()
@@ -175,44 +175,44 @@ class Pipeline:
                     one.join()
             if self._failed is not None:
                 raise self._failed
-            self._tell(STOPPED)
+            self._write_state(STOPPED)
 
-    def _upkeep(self) -> None:
-        """Does the maintenance that is due, unless targets are being repaired."""
-        if not self._upkeep_turn.acquire(blocking=False):
+    def _maintain(self) -> None:
+        """Runs maintenance if it is due, unless targets are being repaired."""
+        if not self._maintenance_lock.acquire(blocking=False):
             return
         try:
             self._maintenance.compact()
             if self._maintenance.due():
                 self._maintenance.run()
         finally:
-            self._upkeep_turn.release()
+            self._maintenance_lock.release()
 
     def _repaired(self, options: RepairOptions, steps: Steps) -> Outcome:
-        """Repairs targets of this task, between batches."""
+        """Repairs targets of this task between batches."""
         task, sessions = self._task, Sessions(self._background or self._spark, steps)
-        repair = Repair(task, sessions, options.dry_run, steps, held=self._held, who=options.who)
+        repair = Repair(task, sessions, options.dry_run, steps, held=self._loops_paused, who=options.who)
         with closing(open_source(task)) as source:
             return repair_with(repair, partial(validate, task, sessions, source, steps=steps), options)
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Within the block nothing is stored, applied or compacted; all that was stored is applied."""
-        with self._upkeep_turn, self._storing_turn:
+    def _loops_paused(self) -> Iterator[None]:
+        """Applies all that was stored; within the block nothing is stored, applied or compacted."""
+        with self._maintenance_lock, self._store_lock:
             self._scheduler.hurry()
             self._catch_up()
             with self._applier.held():
                 yield
 
-    def _begin(self) -> None:
-        """Looks at where store stands, and what is still to be stored."""
+    def _find_log_files(self) -> None:
+        """Checks the store's progress, and finds the files of LOG that are still to be stored."""
         if self._openedge is not None:
-            self._openedge.catch_up()  # a crash may have kept it from what is stored, before a gap in LOG
+            self._openedge.catch_up()  # before LOG is checked for gaps; a crash may have interrupted it
         self._files = LogFiles(self._task.log_path, self._store.begin())
 
     def _end(self) -> None:
         self._over.set()
-        self._news.set()
+        self._wake_apply.set()
 
     def _loop(self, work: Callable[[], None]) -> None:
         try:
@@ -229,7 +229,7 @@ class Pipeline:
     def _storing(self) -> None:
         while not self._over.is_set():
             began = time.monotonic()
-            with self._storing_turn:
+            with self._store_lock:
                 self._store_next()
             self._over.wait(max(STORE_EVERY_S - (time.monotonic() - began), 0.0))
 
@@ -237,14 +237,14 @@ class Pipeline:
         apply = self._task.apply
         cadence = Cadence(lambda: self.freshness.interval, apply.max_changes, apply.max_bytes)
         while not self._over.is_set():
-            self._news.clear()
-            if not self._target_there(lambda: self._catch_up(cadence)):
+            self._wake_apply.clear()
+            if not self._reconnecting(lambda: self._catch_up(cadence)):
                 continue
-            # Many changes need not wait until a batch is due, and commands are looked at meanwhile.
+            # Many changes need not wait until a batch is due, and commands are checked in the meantime.
             while (left := cadence.wait()) and not self._over.wait(min(left, STATE_EVERY_S)):
-                self._target_there(lambda: self._catch_up(cadence))
-                self._news.set()  # what came meanwhile may be due now
-            self._news.wait(STATE_EVERY_S)
+                self._reconnecting(lambda: self._catch_up(cadence))
+                self._wake_apply.set()  # changes stored in the meantime may be due now
+            self._wake_apply.wait(STATE_EVERY_S)
 
     def _store_next(self) -> bool:
         """Stores the next batch; False when there is nothing new in LOG."""
@@ -254,18 +254,18 @@ class Pipeline:
             return False
         if (stored := self._store.batch(runner(task.log_path, files, self._spark))) is not None:
             self._applier.add(stored)
-            self._seen.stored(stored, time.monotonic() - began)
+            self._counts.stored(stored, time.monotonic() - began)
             self.freshness.stored(stored, len(files))
             self._maintenance.stored(stored.tables)
-            self._news.set()
+            self._wake_apply.set()
         if self._openedge is not None:
             self._openedge.catch_up()
         return True
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Errors as ours, of whatever kind they are; told of in the live state."""
-        with live.ending(lambda words: self._tell(STOPPED, ended=words)):
+    def _errors_reported(self) -> Iterator[None]:
+        """Turns all errors into tailrace errors, and writes them to the live state."""
+        with live.ending(lambda words: self._write_state(STOPPED, ended=words)):
             try:
                 yield
             except TailraceError:
@@ -274,7 +274,7 @@ class Pipeline:
                 raise from_spark(error, where=self._task.name) from error
 
     def _catch_up(self, cadence: Cadence | None = None) -> None:
-        """Applies what waits."""
+        """Applies the stored changes that are due."""
         began = time.monotonic()
         try:
             done = self._applier.catch_up(self.stop, cadence)
@@ -284,23 +284,23 @@ class Pipeline:
             return  # the batches are applied again, by the driver or the next session
         if any(one.flagged for one in done):
             self._runs.flagged()
-        self._seen.applied(done, time.monotonic() - began)
+        self._counts.applied(done, time.monotonic() - began)
         self.freshness.applied(done)
 
     def _delta_path(self, table: str) -> str | None:
         return self._target.path(table) if isinstance(self._target, DeltaTarget) else None
 
     def counted(self) -> dict[str, Any]:
-        """What store and apply have done since this process began (`Counts.as_dict`)."""
-        return self._seen.as_dict()
+        """Returns the counters of store and apply since this process started (`Counts.as_dict`)."""
+        return self._counts.as_dict()
 
     def _spark_state(self) -> dict[str, Any]:
-        """The session (`BackgroundSession.describe`), and what ran where: by kind of step, the number of jobs
-        and tasks, and of changes handled by Spark and by the driver."""
+        """Returns the session's state (`BackgroundSession.describe`) and, by kind of step, the number of
+        jobs, tasks, and changes handled by Spark and by the driver."""
         session = {} if self._background is None else self._background.describe()
         return session | {"steps": {kind: asdict(one) for kind, one in counted().items()}}
 
-    def _tell(self, state: str, *, ended: str | None = None) -> None:
+    def _write_state(self, state: str, *, ended: str | None = None) -> None:
         json_files.write(
             self._task.run_path,
             "pipeline",
@@ -310,24 +310,26 @@ class Pipeline:
                 "commands": self._scheduler.command,
                 "ended": ended,
             }
-            | self._seen.as_dict()
+            | self._counts.as_dict()
             | {"spark": self._spark_state(), "freshness": self.freshness.describe()}
-            | (self._target_there.said if state == RUNNING else {}),
+            | (self._reconnecting.reported_state if state == RUNNING else {}),
         )
 
 
 def _baseline_steps(steps: Mapping[str, JobCount]) -> int:
-    """How many jobs and tasks have read baselines so far."""
+    """Returns the number of jobs and tasks that have read baselines so far."""
     return sum(one.jobs + one.in_driver for kind, one in steps.items() if kind == "baseline")
 
 
-def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Target:
-    """The task's target: a database when it names one, else Delta tables. `named`: what targets are called
-    that have other names than their tables; it may change."""
+def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Target:
+    """Returns the task's target: a database if the task names one, otherwise Delta tables.
+
+    `names`: the names of targets that differ from their tables' names; it may change.
+    """
     maps = cache(lambda table: task_map(task, table))
 
-    def places(table: str) -> TargetPlace:
-        return place_of(maps(table), named)
+    def places(table: str) -> TargetLocation:
+        return place_of(maps(table), names)
 
     if task.target.database:
         return PostgresTarget(
@@ -335,7 +337,7 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
             task.target.database,
             task=task.name,
             memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
             at_once=task.apply.parallel_tables,
         )
     return DeltaTarget(
@@ -345,12 +347,12 @@ def target_of(task: Task, spark: SparkSession, named: Mapping[str, str]) -> Targ
         local_limit_bytes=task.target.one_task,
         rewrite_bytes=task.target.rewrite_limit,
         merge_memory_bytes=task.apply.merge_memory,
-        places=places,
+        locations=places,
     )
 
 
 def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
-    """The rules of the task's tables, and its key log with their runs."""
+    """Returns the rules of the task's tables, with the key log and its runs."""
     keylog = KeyLog(task.keylog_path, app_id=task.name, run_id="", mode=task.keylog.mode, at_once=False)
 
     def of_table(table: str) -> TableRules:
@@ -362,7 +364,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
         root=f"{task.home}/control",
         task=task.name,
         keylog=keylog,
-        suspensions=Orders(task.commands_path),
+        suspensions=SuspendCommands(task.commands_path),
         runs=runs.begin,
         tokens=lambda: incremental_snapshot.read_tokens(task.control_path("tokens")),
         warned=OpenWarnings(task, PIPELINE).happened,
@@ -370,7 +372,7 @@ def task_rules(task: Task, target: Target, runs: TaskRuns) -> TaskRules:
 
 
 def store_paths(task: Task) -> StorePaths:
-    """Where the task's store reads and writes."""
+    """Returns the paths that the task's store reads and writes."""
     return StorePaths(
         task.relations_path,
         task.tracking_path,
@@ -384,7 +386,7 @@ def store_paths(task: Task) -> StorePaths:
 
 
 def apply_paths(task: Task) -> ApplyPaths:
-    """Where the task's applier reads and writes."""
+    """Returns the paths that the task's applier reads and writes."""
     return ApplyPaths(
         task.relations_path,
         task.control_path("stored"),

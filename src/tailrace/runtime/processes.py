@@ -1,7 +1,7 @@
 """`tailrace run`: capture as a child process, store and apply in this one.
 
-The child dies with its parent (it watches for that) and the parent ends when the child cannot go on. A child
-that was killed is started again: what it had not committed is captured again, the same.
+The child ends when its parent does (it checks for that), and the parent ends when the child cannot continue.
+A child that was killed is started again: it captures again what it had not committed, with the same result.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CaptureChild:
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Starts the process; its output goes to `<home>/run/capture.log`, and what an operator sees also to
-        our standard error."""
+        """Starts the process; its output goes to `<home>/run/capture.log`, and what concerns the operator
+        also to standard error."""
         more = ["-v"] if logs.verbose() else []
         command = [sys.executable, "-m", "tailrace", *more, "capture", str(self._file)]
         command += ["--parent", str(os.getpid())]
@@ -61,10 +61,14 @@ class CaptureChild:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if self._process.stdout is not None:
-            self.log.take(self._process.stdout, also=_shown)
+            self.log.take(self._process.stdout, also=_write_shown)
 
     def watch(self, stop: threading.Event) -> None:
-        """Returns when the child is done (`once`) or `stop` is set; TailraceError if it cannot go on."""
+        """Waits until the child is done (`once`) or `stop` is set.
+
+        Raises:
+            TailraceError: the child cannot continue.
+        """
         while True:
             code = self._process.poll() if self._process else None
             if code is None:
@@ -80,8 +84,8 @@ class CaptureChild:
                 raise self._failure(code)
 
     def _failure(self, code: int) -> TailraceError:
-        """The child's own error; its last words, if it told of none."""
-        lines = self.log.last_words(LAST).splitlines()
+        """Returns the child's own error, or one with its last lines if it reported none."""
+        lines = self.log.last_lines(LAST).splitlines()
         if (said := logs.error_in(lines)) is not None:
             what, where, hint = said
             return TailraceError(f"capture ended: {what}", where=where or str(self.log.path), hint=hint)
@@ -93,8 +97,7 @@ class CaptureChild:
         return self._deaths <= RESTARTS
 
     def end(self) -> None:
-        """Asks the child, once, to commit what it has and stop; kills it if it has not stopped after 20
-        seconds."""
+        """Asks the child, once, to commit and stop; kills it if it still runs after 20 seconds."""
         with self._ending:  # a second request would end it at once
             if self._process is None or self._process.poll() is not None:
                 return
@@ -117,10 +120,18 @@ def run(
     spark: BackgroundSession | None = None,
 ) -> None:
     """Runs a task until `stop` is set, or with `once` until the source's current state is in the targets.
-    `began` is called when everything has started, and checks `stop` from then on; `watched` gets its
-    metrics; `spark`: the session to use, if it was begun already."""
+
+    Args:
+        task_file: the task file.
+        once: end when the source's current state is in the targets.
+        stop: ends the task.
+        screen: draws the state of the task until its event is set.
+        began: called when everything has started; it checks `stop` from then on.
+        watched: gets the pipeline's counters for metrics.
+        spark: the session to use, if it was started already.
+    """
     task = load(task_file)
-    # Before anything is started. A capture process whose parent was just killed is about to end.
+    # Before anything is started. A capture process whose parent was just killed is about to end by itself.
     live.refuse(task.run_path, "pipeline")
     live.refuse(task.run_path, "capture", within=ORPHAN_S)
     if spark is None:
@@ -160,7 +171,7 @@ def run(
     logs.event("task %s has stopped%s", task.name, ", everything is applied" if ended else "", task=task.name)
 
 
-def _shown(said: str) -> None:
+def _write_shown(said: str) -> None:
     if logs.in_json() or logs.is_shown(said):
         sys.stderr.write(said)
 

@@ -1,4 +1,4 @@
-"""A pipeline whose target does not answer for a while: it tries again after growing pauses, and says so."""
+"""Retries work on a target that does not answer, after growing pauses, and reports it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ logger = logging.getLogger("tailrace.pipeline")
 
 
 class Reconnecting:
-    """Does work on a target that may be away.
+    """Calls work on a target that may be unreachable.
 
     Args:
         over: ends the pauses.
-        waits: whether to wait for a target that does not answer; asked when it does not, because a baseline
-            may have reached it in the meantime.
+        waits: whether to wait for a target that does not answer; called each time, because a baseline may
+            have reached the target in the meantime.
     """
 
     def __init__(self, over: threading.Event, waits: Callable[[], bool]) -> None:
@@ -28,10 +28,10 @@ class Reconnecting:
         self._attempts, self._since, self._message = 0, "", ""
 
     def __call__(self, work: Callable[[], object]) -> bool:
-        """Does it; False: the target did not answer, and it is time to try again.
+        """Calls `work`; returns False if the target did not answer and it is time to try again.
 
         Raises:
-            TargetLostError: it was never reached, so that its address may be wrong.
+            TargetLostError: the target was never reached, so its address may be wrong.
         """
         try:
             work()
@@ -55,8 +55,8 @@ class Reconnecting:
         self._over.wait(seconds)
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What the state of the pipeline says of it (`control.capture_state`); empty: the target answers."""
+    def reported_state(self) -> dict[str, Any]:
+        """The entries of the pipeline's state (`state.capture_state`); empty while the target answers."""
         if not self._attempts:
             return {}
         return {

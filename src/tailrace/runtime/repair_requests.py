@@ -1,13 +1,13 @@
-"""Repairs of a running task: `tailrace validate --repair` asks for them, and the task's pipeline makes them.
+"""Repairs of a running task: `tailrace validate --repair` requests them, and the task's pipeline does them.
 
-JSON files in `<home>/run/repairs`, each replaced whole:
+JSON files in `<home>/run/repairs`, each replaced atomically:
 
-- `ID.json`: a request: tables, options, and who asks; touched once a second while its command lives;
-- `ID.steps.json`: what the repair does now;
+- `ID.json`: a request: tables, options and user; touched once a second while its command runs;
+- `ID.steps.json`: the current step of the repair;
 - `ID.end.json`: its result, or the error that ended it.
 
-The command removes them when it has read the result, or is ended. What a command that is gone has left, the
-pipeline removes; its repair ends before the next step. What was repaired by then stays, as after a crash.
+The command removes them when it has read the result, or ends early. The pipeline removes the files of a
+command that has died, and ends its repair before the next step. Earlier steps stay, as after a crash.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ..validate.validation import ValidationReport
 
 logger = logging.getLogger("tailrace.pipeline")
 LOOK_S, BEAT_S = 0.2, 1.0
-"""Seconds between two looks for a result, and between two signs of life."""
+"""Seconds between two checks for a result, and between two heartbeats."""
 LOST_S = 10.0
-"""Seconds without a sign of life after which a command counts as dead."""
-_AGAIN = "run the command again: what was repaired stays, the rest is found again"
+"""Seconds without a heartbeat after which a command counts as dead."""
+_AGAIN = "run the command again: finished repairs stay, the other differences are found again"
 
 
 class Outcome(NamedTuple):
-    """What was found before a repair, what was done, and what is found after it (None: nothing was done)."""
+    """The validation before a repair, the repairs, and the validation after it (None: no repair)."""
 
     before: ValidationReport
     done: list[RepairResult]
@@ -72,20 +72,20 @@ def repair_with(repair: Repair, validated: Callable[..., ValidationReport], opti
     return Outcome(before, repair.done, validated(tables=changed) if changed else None)
 
 
-def ask(task: Task, options: Options, steps: Steps) -> Outcome:
-    """Has the running task make a repair, and waits for it.
+def request_repair(task: Task, options: Options, steps: Steps) -> Outcome:
+    """Requests a repair from the running task, and waits for its result.
 
     Raises:
-        TailraceError: the repair's; or the task has ended before it was made.
+        TailraceError: the error of the repair; or the task ended before the repair.
     """
     folder, name = _folder(task), uuid.uuid4().hex
-    steps.now("the running task makes the repair")
+    steps.now("waiting for the running task, which does the repair")
     json_files.write(folder, name, options._asdict())
     try:
         said, beat = None, 0.0
         while (end := json_files.read(folder, f"{name}.end")) is None:
             if time.monotonic() - beat > BEAT_S:
-                _beat(task, folder / f"{name}.json")
+                _heartbeat(task, folder / f"{name}.json")
                 beat = time.monotonic()
             now = json_files.read(folder, f"{name}.steps")
             if now is not None and now != said:
@@ -101,8 +101,8 @@ def ask(task: Task, options: Options, steps: Steps) -> Outcome:
     return Outcome(_report(end["before"]), done, None if after is None else _report(after))
 
 
-def _beat(task: Task, request: Path) -> None:
-    """Gives a sign of life, and looks for that of the task."""
+def _heartbeat(task: Task, request: Path) -> None:
+    """Writes a heartbeat, and checks that the task still runs."""
     try:
         os.utime(request)
     except FileNotFoundError:
@@ -114,10 +114,10 @@ def _beat(task: Task, request: Path) -> None:
 
 
 class RepairRequests:
-    """The pipeline's side: one repair at a time, in a thread of its own.
+    """Runs repairs in the pipeline's process, one at a time, in a separate thread.
 
     Args:
-        work: makes a repair.
+        work: runs a repair.
         over: set when the pipeline ends: the repair ends before its next step.
     """
 
@@ -125,37 +125,37 @@ class RepairRequests:
         self._task, self._folder, self._work, self._over = task, _folder(task), work, over
         self._thread: threading.Thread | None = None
 
-    def look(self) -> None:
-        """Begins the next repair, unless one is being made; removes what commands that are gone have left."""
+    def start_next(self) -> None:
+        """Starts the next repair, unless one is running; removes the files of commands that have died."""
         if (self._thread is not None and self._thread.is_alive()) or not self._folder.is_dir():
             return
         names = [file.name.split(".") for file in self._folder.iterdir() if not file.name.startswith(".")]
         ended = {name[0] for name in names if name[1] == "end"}
         for one in sorted({name[0] for name in names}):
-            if not self._asks(one):
+            if not self._is_waiting(one):
                 _remove(self._folder, one)
             elif one not in ended and (said := json_files.read(self._folder, one)):
                 self._thread = threading.Thread(
-                    target=self._make, args=(one, said), name="repair", daemon=True
+                    target=self._repair, args=(one, said), name="repair", daemon=True
                 )
                 self._thread.start()
                 return
 
     def join(self) -> None:
-        """Waits until the repair that is being made has ended."""
+        """Waits until the running repair has ended."""
         if self._thread is not None:
             self._thread.join()
 
-    def _asks(self, name: str) -> bool:
-        """Whether a request's command lives."""
+    def _is_waiting(self, name: str) -> bool:
+        """Whether a request's command still runs."""
         file = self._folder / f"{name}.json"
         return file.exists() and age(self._folder, file) < LOST_S
 
-    def _make(self, name: str, said: Mapping[str, Any]) -> None:
+    def _repair(self, name: str, said: Mapping[str, Any]) -> None:
         try:
             options = Options(**{n: said[n] for n in Options._fields} | {"tables": tuple(said["tables"])})
-            outcome = self._work(options, Steps(partial(self._tell, name)))
-            result = _words(outcome)
+            outcome = self._work(options, Steps(partial(self._report_step, name)))
+            result = _as_json(outcome)
             for one in () if options.dry_run else [one for one in outcome.done if one.changes]:
                 words = (one.table, options.who, one.inserts, one.updates, one.deletes)
                 logs.event("repair of %s by %s: %d inserts, %d updates, %d deletes", *words, table=one.table)
@@ -163,20 +163,20 @@ class RepairRequests:
             logger.debug("repair", exc_info=True)
             result = {"error": errors.to_json(from_spark(error, where=self._task.name))}
         try:
-            if self._asks(name):
+            if self._is_waiting(name):
                 json_files.write(self._folder, f"{name}.end", result)
-        except (OSError, TailraceError):  # otherwise the repair would be made again and again
+        except (OSError, TailraceError):  # otherwise the repair would be repeated for ever
             _remove(self._folder, name)
 
-    def _tell(self, name: str, words: str, done: int, every: int) -> None:
-        """Reports a step; ends the repair if nobody waits for it any more."""
-        if self._over.is_set() or not self._asks(name):
+    def _report_step(self, name: str, words: str, done: int, every: int) -> None:
+        """Reports a step; ends the repair if its command no longer waits for it."""
+        if self._over.is_set() or not self._is_waiting(name):
             raise CancelledError("the task has ended during the repair", where=self._task.name, hint=_AGAIN)
         if words:
             json_files.write(self._folder, f"{name}.steps", {"words": words, "done": done, "all": every})
 
 
-def _words(outcome: Outcome) -> dict[str, Any]:
+def _as_json(outcome: Outcome) -> dict[str, Any]:
     before, done, after = outcome
     reports = {"before": before.as_dict(), "after": None if after is None else after.as_dict()}
     return {**reports, "done": [asdict(one) for one in done]}
@@ -191,6 +191,6 @@ def _folder(task: Task) -> Path:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Removes a request, then what belongs to it."""
+    """Removes a request, then its other files."""
     for file in (f"{name}.json", f"{name}.steps.json", f"{name}.end.json"):
         (folder / file).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The Spark session: with Delta, tuned for one machine, harmless on a cluster.
+"""The Spark session: with Delta, tuned for one machine, suitable for a cluster.
 
-When this process starts Spark (on this machine, or with a master given), Java, jars, memory and settings
-come from here. Under `spark-submit` or in somebody's notebook they belong to whoever started Spark: then only
-what the results depend on is set, in a notebook in a session of our own next to the one that is there.
+When this process starts Spark (on this machine, or with a master given), it sets Java, jars, memory and other
+settings. Under `spark-submit` or in a notebook, Spark was started elsewhere: then only settings that results
+depend on are set; in a notebook in a separate session next to the existing one.
 """
 
 from __future__ import annotations
@@ -38,27 +38,26 @@ CORRECTNESS = {
     "spark.sql.extensions": _EXTENSION,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # The proleptic calendar everywhere, as in PostgreSQL and Arrow: dates before 1582 must not shift.
+    # The proleptic Gregorian calendar everywhere, as in PostgreSQL and Arrow: dates before 1582 do not shift.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A version of a target that is kept has its files, although the log has forgotten removals after three
-    # hours.
+    # Old versions of a target keep their files, although the log forgets removals after three hours.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     # Otherwise files with times in nanoseconds cannot be read at all (`formats.parquet`).
     "spark.sql.legacy.parquet.nanosAsLong": "true",
 }
-"""Settings that results depend on; set everywhere."""
+"""Settings that results depend on; set in every session."""
 
 BATCHES = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Wide rows: a batch ends at this many bytes even if it has fewer rows.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-    # Otherwise a condition on 20 columns is repeated for each choice of their aliases: a million times.
+    # Otherwise a condition on 20 columns is repeated for each combination of their aliases: a million times.
     "spark.sql.constraintPropagation.enabled": "false",
 }
-"""Sizes of the Arrow batches that Python tasks see, and of plans; harmless everywhere."""
+"""Sizes of Arrow batches for Python tasks, and of plans; safe in every session."""
 
 LOADED = ("tailrace.targets.delta.merge", "tailrace.store.running")
 """Modules that nearly all tasks need."""
@@ -75,34 +74,35 @@ def session(
     little: bool = False,
     pipeline: bool = False,
 ) -> SparkSession:
-    """The Spark session to use: the running one, otherwise a new one with Delta.
+    """Returns the Spark session to use: the running one, otherwise a new one with Delta.
 
     Args:
         name: the application's name.
-        master: `local[4]`, `local-cluster[2,1,1024]`, `spark://...`; this machine's cores when not given.
-            Under `spark-submit` its `--master` holds instead.
-        conf: settings that win over every default here (and over `spark-submit`'s `--conf`).
-        little: there is little to read (`local_settings.is_little`): a session that starts here is for that.
-        pipeline: it is for a pipeline, whose rows do not pass the JVM: it needs little heap, and has a UI.
+        master: `local[4]`, `local-cluster[2,1,1024]`, `spark://...`; all cores of this machine if not given.
+            Under `spark-submit` its `--master` takes precedence.
+        conf: settings that take precedence over the defaults here and over `spark-submit`'s `--conf`.
+        little: there is little to read (`local_settings.is_little`): a new session is tuned for that.
+        pipeline: the session is for a pipeline, whose rows do not pass through the JVM: little heap, with a
+            UI.
 
     Raises:
-        ConfigError: no usable Java, versions of pyspark and delta-spark not known to work together, or a
-            running session that has no Delta.
+        ConfigError: no usable Java was found, the versions of pyspark and delta-spark do not fit, or the
+            running session has no Delta.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     wanted = dict(conf or {})
-    if (connected := _connected()) is not None:
-        return _adopt(connected, wanted)
+    if (connected := _connect_session()) is not None:
+        return _our_session(connected, wanted)
     if SparkContext._active_spark_context is not None:
-        # Another thread may have no active session: getOrCreate gives the application's first one.
-        return _adopt(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), wanted)
+        # Another thread may have no active session: then getOrCreate returns the application's first one.
+        return _our_session(SparkSession.getActiveSession() or SparkSession.builder.getOrCreate(), wanted)
     if (
         "PYSPARK_GATEWAY_PORT" in os.environ
     ):  # spark-submit started the JVM, and this Python process inside it
-        return _submitted(name, wanted)
+        return _submitted_session(name, wanted)
     master = master or wanted.get("spark.master") or f"local[{cores()}]"
     java = ensure_java()
     _environment(master, wanted)
@@ -124,18 +124,17 @@ def session(
         builder = builder.config(key, value)
     with no_orphan(), interrupts_kept():
         try:
-            made = builder.getOrCreate()
-        except Py4JError as error:  # only now: its text is in the JVM
+            created = builder.getOrCreate()
+        except Py4JError as error:  # converted at once: its text is in the JVM
             raise from_spark(error, where=f"Spark ({master})") from None
-    reported_by_us(made.sparkContext)
-    _said_once()
-    return made
+    reported_by_us(created.sparkContext)
+    _silence_sql_log()
+    return created
 
 
 def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = ()) -> BackgroundSession:
-    """The session of a task: one that runs already is used as it is (in a notebook, under `spark-submit`),
-    otherwise one starts in the background once `begin` is called. `shared`: folders that executors need,
-    too."""
+    """Returns the session of a task: the running one (in a notebook, under `spark-submit`), otherwise one
+    that starts in the background once `begin` is called. `shared`: folders that executors need, too."""
     from pyspark import SparkContext
 
     def start() -> SparkSession:
@@ -145,10 +144,10 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
         return session(name, conf=spark.session_conf, pipeline=True)
 
     runs = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    runs = runs or _connected() is not None
+    runs = runs or _connect_session() is not None
     return BackgroundSession(
         start,
-        warm_up=lambda made: check_executors(made, LOADED, shared),
+        warm_up=lambda started: check_executors(started, LOADED, shared),
         driver_limit=spark.driver_limit,
         given=start() if runs and spark.start == "at_once" else None,
         when_needed=spark.start == "when_needed",
@@ -156,7 +155,7 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
 
 
 def _forget_lost() -> None:
-    """Makes pyspark forget a context whose JVM is gone, so that another one can start."""
+    """Makes pyspark forget a context whose JVM has ended, so that another one can start."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -169,8 +168,8 @@ def _forget_lost() -> None:
         SparkSession._activeSession = None
 
 
-def _said_once() -> None:
-    """pyspark also logs the errors of SQL that it raises, with Java's stack: only for `-v`."""
+def _silence_sql_log() -> None:
+    """Disables pyspark's log of SQL errors, which it also raises, unless `-v` is given."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -178,31 +177,31 @@ def _said_once() -> None:
 
 
 def _environment(master: str, wanted: Mapping[str, str]) -> None:
-    """Environment of the JVM to start: this Python, this pyspark's Spark (not one that SPARK_HOME names)."""
+    """Sets the environment of the JVM to start: this Python, and this pyspark's Spark, not SPARK_HOME's."""
     import pyspark
 
     spark = Path(pyspark.__file__).parent
-    os.environ["SPARK_HOME"] = str(_home_of_links(spark) if master.startswith("local-cluster") else spark)
+    os.environ["SPARK_HOME"] = str(_linked_spark_home(spark) if master.startswith("local-cluster") else spark)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        # Otherwise a warning if the host's name does not resolve.
+        # Otherwise Spark warns if the host's name does not resolve.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:  # only Spark's scripts turn the setting into the variable that pyspark reads
         _executors_python(wanted.get("spark.pyspark.python"), master)
 
 
 def _executors_python(wanted: str | None, master: str) -> None:
-    """Names the Python of executors: the one that is wanted, or that of the environment, or, on a standalone
-    cluster, a Python at the path of this one. Otherwise pyspark takes the first `python3` of their hosts."""
+    """Sets the Python of executors: the one that is wanted, or that of the environment, or, on a standalone
+    cluster, the path of this Python. Otherwise pyspark takes the first `python3` on their hosts."""
     if wanted:
         os.environ["PYSPARK_PYTHON"] = wanted
     elif master.startswith("spark://"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _home_of_links(spark: Path) -> Path:
-    """A SPARK_HOME that links to `spark`: local-cluster leaves its executors' folders in it (`work`)."""
+def _linked_spark_home(spark: Path) -> Path:
+    """Returns a SPARK_HOME that links to `spark`: local-cluster writes its executors' folders there."""
     home = scratch() / "spark"
     home.mkdir(exist_ok=True)
     for entry in spark.iterdir():
@@ -212,8 +211,8 @@ def _home_of_links(spark: Path) -> Path:
     return home
 
 
-def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
-    """A session under `spark-submit`, which sets master, memory and jars."""
+def _submitted_session(name: str, wanted: dict[str, str]) -> SparkSession:
+    """Returns a session under `spark-submit`, which sets master, memory and jars."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -235,9 +234,8 @@ def _submitted(name: str, wanted: dict[str, str]) -> SparkSession:
     return _with_delta(builder.getOrCreate())
 
 
-def _connected() -> SparkSession | None:
-    """The session of a Spark Connect server: that of a notebook, or the one that SPARK_REMOTE names; None
-    without either."""
+def _connect_session() -> SparkSession | None:
+    """Returns the Spark Connect session of a notebook, or of SPARK_REMOTE; None if there is neither."""
     if "SPARK_REMOTE" in os.environ:
         from pyspark.sql import SparkSession
 
@@ -246,14 +244,14 @@ def _connected() -> SparkSession | None:
     return None if module is None else module.SparkSession.getActiveSession()
 
 
-def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
-    """The running session if it is tailrace's; otherwise a new session in the same application."""
+def _our_session(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
+    """Returns the running session if it is tailrace's, otherwise a new one in the same application."""
     from pyspark import SparkContext
 
     settings = dict(wanted)
     if running.conf.get(_OURS_KEY, "") != "true":
         running = _with_delta(running)
-        if SparkContext._active_spark_context is not None:  # one of Spark Connect is the client's own
+        if SparkContext._active_spark_context is not None:  # a Spark Connect session is its client's alone
             running = running.newSession()
         settings = {**BATCHES, **CORRECTNESS, **_OURS, **settings}
     for key, value in settings.items():
@@ -263,7 +261,7 @@ def _adopt(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
 
 
 def _with_delta(spark: SparkSession) -> SparkSession:
-    """The session; refused if it does not have Delta."""
+    """Returns the session; raises an error if it does not have Delta."""
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if _EXTENSION in extensions:
         return spark

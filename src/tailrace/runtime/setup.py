@@ -1,5 +1,5 @@
-"""What `tailrace init` and `tailrace validate` need around the functions they call: creating a task file
-from a database, and a validation with source, session and (if nothing runs) a catch-up of its own."""
+"""Writes a task file for a database (`tailrace init`), and validates or repairs a task (`tailrace
+validate`), with source, session and, if nothing runs, a catch-up."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _PASSWORDS = re.compile(r"(^\w+://[^:/?@]*:)(?!\$\{)[^@/]+(?=@)|([?&]((?:ssl)?pa
 
 @dataclass(frozen=True)
 class Draft:
-    """A task file that was written: its path, its tables, findings that remain, the environment variables for
-    the passwords of its address (none: it has none in plain text)."""
+    """A task file that was written: its path, its tables, remaining findings, and the environment variables
+    of the passwords in its address (empty if it has none in plain text)."""
 
     path: Path
     tables: list[str]
@@ -51,7 +51,7 @@ class Draft:
     variables: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the draft for `--json`."""
         return {
             "path": str(self.path),
             "tables": self.tables,
@@ -70,24 +70,24 @@ def draft(
     force: bool = False,
     full: bool = False,
 ) -> Draft:
-    """Writes a task file for a database, and its schema next to it; checks whether capture could run.
+    """Writes a task file for a database, and its schema next to it; checks whether capture can run.
 
     Args:
         url: the database's address.
-        name: the task's name; the database's when not given.
-        patterns: tables to capture (`schema.table`, `*` and `?`); every table, by name, when not given.
-        output: the file; `<name>.yaml` in the working directory when not given.
+        name: the task's name; by default that of the database.
+        patterns: tables to capture (`schema.table` with `*` and `?`); by default every table, by name.
+        output: the file; by default `<name>.yaml` in the working directory.
         force: overwrite an existing file.
-        full: write every setting, not only those that most people change.
+        full: write every setting, not only the most common ones.
 
     Raises:
-        ConfigError: the file exists, no table is selected, a target belongs to another task, or name or
-            address cannot work.
+        ConfigError: the file exists, no table is selected, a target belongs to another task, or the name or
+            address is invalid.
         SourceError: the database does not answer.
     """
-    whole = _expanded(url, (output.resolve().parent if output else Path.cwd()))
-    addresses.check(whole)
-    name = name or name_for(whole)
+    resolved = _expanded(url, (output.resolve().parent if output else Path.cwd()))
+    addresses.check(resolved)
+    name = name or name_for(resolved)
     path = output or Path(f"{name}.yaml")
     if path.exists() and not force:
         raise ConfigError("the task file already exists", where=str(path), hint="--file FILE, or --force")
@@ -108,15 +108,15 @@ def draft(
     finally:
         source.close()
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept, variables = without_passwords(url, name)
+    address, variables = without_passwords(url, name)
     text = full_text if full else brief
-    path.write_text(text(_task(name, url, patterns or tables, path), url=kept))
+    path.write_text(text(_task(name, url, patterns or tables, path), url=address))
     task_schema.write(path.parent)
     return Draft(path, tables, findings, variables)
 
 
 def _expanded(url: str, folder: Path) -> str:
-    """The address with variables and files replaced by their values."""
+    """Returns the address with variables and files replaced by their values."""
     try:
         return secrets.expand(url, folder, address=True)
     except ValueError as error:
@@ -124,8 +124,8 @@ def _expanded(url: str, folder: Path) -> str:
 
 
 def without_passwords(url: str, task: str) -> tuple[str, tuple[str, ...]]:
-    """An address with an environment variable in place of each of its passwords, and these variables in that
-    order (none: it has no password, or variables already).
+    """Returns an address with an environment variable instead of each password, and these variables in order
+    (none if it has no password, or variables already).
 
     >>> without_passwords("postgresql://me:a%40b@db/shop?sslmode=require", "web-shop")
     ('postgresql://me:${WEB_SHOP_PASSWORD}@db/shop?sslmode=require', ('WEB_SHOP_PASSWORD',))
@@ -137,15 +137,15 @@ def without_passwords(url: str, task: str) -> tuple[str, tuple[str, ...]]:
     ('postgresql://me:${file:/run/pw}@db/shop?sslpassword=${file:/run/key}', ())
     """
     start = ("_" if task[0].isdigit() else "") + task.upper().replace("-", "_")
-    made: list[str] = []
+    names: list[str] = []
 
     def variable(found: re.Match[str]) -> str:
         name = f"{start}_{(found[3] or 'password').upper()}"
-        again = sum(one.startswith(name) for one in made)
-        made.append(f"{name}_{again + 1}" if again else name)
-        return f"{found[1] or found[2]}${{{made[-1]}}}"
+        again = sum(one.startswith(name) for one in names)
+        names.append(f"{name}_{again + 1}" if again else name)
+        return f"{found[1] or found[2]}${{{names[-1]}}}"
 
-    return _PASSWORDS.sub(variable, url), tuple(made)
+    return _PASSWORDS.sub(variable, url), tuple(names)
 
 
 def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
@@ -153,14 +153,14 @@ def _task(name: str, url: str, patterns: Sequence[str], path: Path) -> Task:
     try:
         return Task.model_validate(given, context={"folder": path.resolve().parent})
     except ValidationError as error:
-        # The values themselves are left out of the message: the address may contain a password.
+        # The message does not contain the values: the address may contain a password.
         found = error.errors(include_url=False)
         words = (f"{'.'.join(map(str, e['loc']))}: {plain(e['msg'])}" for e in found)
         raise ConfigError("\n  ".join(words), where="tailrace init") from None
 
 
 def name_for(url: str) -> str:
-    """A task name made from the database's name.
+    """Derives a task name from the database's name.
 
     >>> name_for("postgresql://me@db:5432/Web%20Shop"), name_for("postgresql://db")
     ('web-shop', 'task')
@@ -185,9 +185,9 @@ def validate_task(
     When neither half of the task runs, this process captures, stores and applies what the source has.
 
     Args:
-        task_file, task, tables, timeout_s, samples, steps: see there.
-        session: the session whose tasks read and compare large tables, once it is ready. Without it the one
-            that runs in this process does, or one starts if only Spark's SQL can compute something.
+        task_file, task, tables, timeout_s, samples, steps: as for `validate.validate`.
+        session: the session whose tasks read and compare large tables, once it is ready. By default the one
+            that runs in this process, or one that starts if only Spark's SQL can compute something.
     """
     with _validation(task, steps or Steps(), session) as (validated, catch_up, _):
         running = any(live.locked(task.run_path, half) for half in ("capture", "pipeline"))
@@ -210,27 +210,27 @@ def repair_task(
     session: BackgroundSession | None = None,
 ) -> Outcome:
     """Compares source and target of a task, and writes the differences to the target. If the task runs, its
-    own process does.
+    own process does that.
 
     Args:
         task, tables, samples, timeout_s, session: as for `validate_task`.
-        dry_run: say what would be written, and write nothing.
+        dry_run: report what would be written, and write nothing.
 
     Raises:
-        ConfigError: capture runs, and nothing applies.
+        ConfigError: capture runs, and the pipeline does not.
     """
     from ..validate.repair import Repair
-    from .repair_requests import Options, ask, repair_with
+    from .repair_requests import Options, repair_with, request_repair
 
     options = Options(tuple(tables), dry_run, samples, timeout_s, getpass.getuser())
     steps = steps or Steps()
     if live.locked(task.run_path, "pipeline"):
-        return ask(task, options, steps)
+        return request_repair(task, options, steps)
     if live.locked(task.run_path, "capture"):
         raise ConfigError(
             "capture of the task runs, its pipeline does not: nothing would apply changes before the repair",
             where=task.name,
-            hint="start `tailrace pipeline`, which makes the repair, or stop `tailrace capture`",
+            hint="start `tailrace pipeline`, which does the repair, or stop `tailrace capture`",
         )
     if session is not None:
         session.begin()
@@ -240,7 +240,7 @@ def repair_task(
 
 
 def session_for(task: Task) -> BackgroundSession:
-    """The session of a validation: one that runs in this process already, or one that may be started."""
+    """Returns the session of a validation: one that runs in this process, or one that may be started."""
     from .session import background_session
 
     found = background_session(f"tailrace validate {task.name}", task.spark)
@@ -253,7 +253,7 @@ def session_for(task: Task) -> BackgroundSession:
 def _validation(
     task: Task, steps: Steps, session: BackgroundSession | None
 ) -> Iterator[tuple[Callable[..., ValidationReport], Callable[[], None], Sessions]]:
-    """`validate` with the task's source, a catch-up before it, and a session."""
+    """Yields `validate` with the task's source, a catch-up to run before it, and the sessions."""
     steps.now("connecting to the source")
     from ..validate import validation as validate
     from ..validate.sessions import Sessions

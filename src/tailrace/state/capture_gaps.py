@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from ..config.task import Task
 from ..model import sequence
+from ..model.positions import ChangeNumber
 from . import commands, streams
 from .baselines import Baseline, all_baselines
 from .commands import Command
@@ -101,7 +102,7 @@ def _of_streams(table: str, renewed: Iterable[Renewed], taken: Sequence[Baseline
         if one.begin:
             onwards[POSITION] = one.begin
         upto |= {SEQ: one.change_seq, NUMBER: _number(sequence.number_of(one.change_seq))}
-        onwards[NUMBER] = _number(sequence.number_of(one.change_seq) + 1)
+        onwards[NUMBER] = _number(ChangeNumber(sequence.number_of(one.change_seq) + 1))
         found.append(CaptureGap(table, NEW_STREAM, (POSITION, one.after), upto, onwards, closed))
     return found
 
@@ -118,7 +119,7 @@ def _of_orders(
         closes, onwards = _closing(asked, taken) if asked else None, dict[str, str]()
         if closes is not None:
             onwards = {POSITION: closes.position, SEQ: sequence.make(_time(closes.finished_at), 0)}
-            onwards[NUMBER] = _number(closes.after + 1)
+            onwards[NUMBER] = _number(ChangeNumber(closes.after + 1))
         why = (ADDED_AGAIN if asked else REMOVED) if removed else MADE_AGAIN
         closed = closes is not None
         ends = asked is not None or not removed
@@ -155,5 +156,5 @@ def _time(at: dt.datetime) -> int:
     return sequence.time_part(at)
 
 
-def _number(number: int) -> str:
+def _number(number: ChangeNumber) -> str:
     return f"{number:0{sequence.NUMBER_DIGITS}d}"

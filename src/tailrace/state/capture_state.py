@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..lake import json_files
+from ..model.positions import Position
 
 STARTING, RUNNING, RECONNECTING, STOPPED = "starting", "running", "reconnecting", "stopped"
 GONE = "gone"
@@ -75,7 +76,7 @@ class CaptureState:
 
     state: str = STARTING
     pid: int = field(default_factory=os.getpid)
-    position: str | None = None
+    position: Position | None = None
     records: int = 0
     transactions: int = 0
     bytes: int = 0

@@ -171,7 +171,7 @@ def records_to_keep(limit: dt.datetime) -> Keep:
 
 
 def _of(numbers: Mapping[str, int | None], tables: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Each row's number, by its table; -1 if there is none."""
+    """Each row's number, by its table; -1 for a table without a number."""
     place = pc.index_in(tables, pa.array(list(numbers), pa.string()))
     return pc.fill_null(pc.take(pa.array(numbers.values(), pa.int64()), place), -1)
 

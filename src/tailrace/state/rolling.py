@@ -72,8 +72,8 @@ class File:
     path: str
     kind: str | None
     size: int
-    low: int | None
-    high: int | None
+    low: ChangeNumber | None
+    high: ChangeNumber | None
     written: dt.datetime | None
 
     def meets(self, after: int, upto: int) -> bool:
@@ -301,4 +301,4 @@ def _files(delta: DeltaTable, book: Book) -> Iterator[File]:
 
 
 def _order(one: File) -> tuple[int, str]:
-    return -1 if one.low is None else one.low, one.path
+    return order_key(one.low), one.path

@@ -1,4 +1,4 @@
-"""Whether LOG is complete: its records are numbered 1, 2, 3, ..., so missing ones are known exactly."""
+"""Finds gaps in LOG: its records are numbered 1, 2, 3, ..., so missing ones are known exactly."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..lake import log as landed
 from .kept import spans
 
 Run = tuple[int, int]
-"""Numbers from the first to the last, without gaps."""
+"""First and last of consecutive numbers."""
 
 
 def runs(numbers: npt.NDArray[np.int64]) -> list[Run]:
-    """The runs of consecutive numbers, in order.
+    """Returns the runs of consecutive numbers, in order.
 
     >>> runs(np.array([7, 5, 6, 9, 9]))
     [(5, 7), (9, 9)]
@@ -37,23 +37,24 @@ def joined(found: Iterable[Run]) -> list[Run]:
     >>> joined([(7, 9), (1, 4), (5, 6), (8, 8), (12, 12)])
     [(1, 9), (12, 12)]
     """
-    made: list[Run] = []
+    merged: list[Run] = []
     for first, last in sorted(found):
-        if made and first <= made[-1][1] + 1:
-            made[-1] = (made[-1][0], max(made[-1][1], last))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            made.append((first, last))
-    return made
+            merged.append((first, last))
+    return merged
 
 
-def missing(after: int, met: Iterable[Run]) -> list[Run]:
-    """The numbers that were not found, from `after` + 1 (for -1 and 0: from 1) to the greatest one found.
+def missing(after: int, present: Iterable[Run]) -> list[Run]:
+    """Returns the numbers that were not found, from `after` + 1 (for -1 and 0: from 1) to the greatest one
+    found.
 
     >>> missing(-1, [(3, 5), (9, 9)]), missing(2, [(3, 5)]), missing(7, [])
     ([(1, 2), (6, 8)], [], [])
     """
     found: list[Run] = []
-    for first, last in joined(met):
+    for first, last in joined(present):
         expected = max(after, 0) + 1
         if first > expected:
             found.append((expected, first - 1))
@@ -62,10 +63,11 @@ def missing(after: int, met: Iterable[Run]) -> list[Run]:
 
 
 def holes(log: str, after: int) -> list[Run]:
-    """The change numbers after `after` that LOG has assigned, but whose records are in none of its files.
+    """Returns the change numbers after `after` that LOG has assigned, but whose records are in none of its
+    files.
 
     Raises:
-        PositionError: LOG has not come to `after`: it is another one.
+        PositionError: LOG ends before `after`: it is another one.
     """
     newest = landed.state(log).number
     if after > newest:
@@ -76,7 +78,7 @@ def holes(log: str, after: int) -> list[Run]:
         )
     fs, folder = lake.filesystem(log)
     found = spans(DeltaTable(log), "CHANGE_SEQ")
-    if not all(s.known for s in found):  # another process wrote files: each batch is checked in any case
+    if not all(s.known for s in found):  # files of another writer; each batch is checked in any case
         return []
     mine = [s for s in found if s.high > after]
     facts = fs.get_file_info([f"{folder}/{s.path}" for s in mine])
@@ -85,30 +87,30 @@ def holes(log: str, after: int) -> list[Run]:
 
 
 def refuse(lost: Sequence[Run], where: str) -> None:
-    """Raises PositionError if something is missing.
+    """Raises PositionError if records are missing.
 
     >>> refuse([], "LOG")
     >>> refuse([(1, 2), (6, 6)], "LOG")
     Traceback (most recent call last):
-    tailrace.errors.PositionError: LOG lacks records that were not stored yet: 1 to 2, 6
+    tailrace.errors.PositionError: LOG has lost records that were not stored yet: 1 to 2, 6
       where: LOG
       hint: ...
     """
     if not lost:
         return
-    words = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in lost[:5])
+    numbers = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in lost[:5])
     raise PositionError(
-        f"LOG lacks records that were not stored yet: {words}{', ...' if len(lost) > 5 else ''}",
+        f"LOG has lost records that were not stored yet: {numbers}{', ...' if len(lost) > 5 else ''}",
         where=where,
         hint="files or versions of LOG were removed: restore them; or `tailrace resync` every table and "
-        "run `tailrace capture TASK --once`: with newer baselines of all tables the store goes on "
+        "run `tailrace capture TASK --once`: with newer baselines of all tables the store continues "
         "after the gap",
     )
 
 
-def refuse_half(met: Iterable[Run], end: int, where: str) -> None:
-    """Raises FormatError if there are records behind the `end` of the last transaction: each commit of LOG
-    ends with one, and half of one would be stored twice.
+def refuse_half(present: Iterable[Run], end: int, where: str) -> None:
+    """Raises FormatError if there are records after the `end` of the last transaction: each commit of LOG
+    ends with a whole transaction, and half of one would be stored twice.
 
     >>> refuse_half([(5, 9)], 9, "LOG")
     >>> refuse_half([(5, 9)], 7, "LOG")
@@ -117,7 +119,7 @@ def refuse_half(met: Iterable[Run], end: int, where: str) -> None:
       where: LOG
       hint: ...
     """
-    most = max((last for _, last in met), default=end)
+    most = max((last for _, last in present), default=end)
     if most > end:
         raise FormatError(
             f"LOG ends inside a transaction: its records {max(end, 0) + 1} to {most} have no end",

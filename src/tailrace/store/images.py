@@ -1,8 +1,8 @@
-"""Converts log records of one table to rows of its change table, columnar.
+"""Converts log records of one table to change-table rows, column by column.
 
-Takes what LOG holds for one layout of one relation and gives change-table rows (B and U of one update share
-the change sequence), the tracking row of each change, and counts of what occurs. No Spark here: this runs
-inside tasks, on Arrow batches.
+The input is LOG's records of one layout of one relation. The output is change-table rows (B and U of one
+update have the same change sequence), the tracking row of each change, and counts. Runs inside tasks on Arrow
+batches, without Spark.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ COUNTS = ("I", "U", "D", "T", "key_changes", "absent")
 
 @dataclass(frozen=True)
 class BadImageValue:
-    """A value that its column's type cannot hold: which record (index in the batch), column, source text,
-    and whether it is of the row before the change."""
+    """A value that its column's type cannot hold: its record (index in the batch), column and source text,
+    and whether it is in the before image."""
 
     row: int
     column: str
@@ -52,7 +52,7 @@ class DecodedImages:
     """Change-table rows of some log records, with their field maps and counts.
 
     `rows` has the change table's schema; `field_maps` holds, per record, the OpenEdge field map (NULL unless
-    the record is an update); `counts` says how many of each kind there are (keys: COUNTS).
+    the record is an update); `counts` has the number of each kind (keys: COUNTS).
     """
 
     rows: pa.RecordBatch
@@ -63,7 +63,7 @@ class DecodedImages:
 
 @dataclass
 class _Side:
-    """One side (new or old) of all images: typed columns, and which columns each row carries."""
+    """The new or the old images: typed columns, and which columns each row has."""
 
     columns: list[pa.Array]
     text: list[pa.Array]
@@ -125,18 +125,18 @@ def _side(
 
 
 def _values(old: _Side) -> Bools:
-    """Where an old image has a value that is not NULL."""
+    """Returns where an old image has a value that is not NULL."""
     return np.column_stack([text.is_valid().to_numpy(zero_copy_only=False) for text in old.text])
 
 
 def _known(relation: Relation, old: _Side) -> Bools:
-    """Where a value outside of the key is one of an old image labelled as full."""
+    """Returns where a value outside the key belongs to an old image labelled as full."""
     return _values(old) if relation.identity == PARTLY else np.ones_like(old.present)
 
 
 def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8]) -> None:
     """Copies values that the server did not send again (unchanged TOAST, never NULL) from the old image: the
-    full one, or that of the key, which is also sent for an unchanged key that is stored out of line."""
+    full one, or the key's image, which is also sent for an unchanged key that is stored out of line."""
     unsent = (state == ord("u")) & _values(old)
     for k in np.flatnonzero(unsent.any(axis=0)):
         take = pa.array(unsent[:, k])
@@ -148,10 +148,11 @@ def _fill_unchanged(new: _Side, old: _Side, state: npt.NDArray[np.uint8]) -> Non
 def _changed(
     new: _Side, old: _Side | None, kind: npt.NDArray[np.uint8], full: Bools, has_old: Bools, key: Bools
 ) -> Bools:
-    """The change mask, per row and column (spec/qlik.md §2).
+    """Returns the change mask, per row and column (spec/qlik.md §2).
 
     Inserts: every column. Updates with a full old image: the columns that differ. Updates without: every
-    column that was sent, the key only where the old key says so (the source tells no more). Deletes: the key.
+    column that was sent, the key only where the old key differs (the source reports no more). Deletes: the
+    key.
     """
     bits = new.present.copy()
     updates = kind == ord("U")
@@ -186,7 +187,7 @@ def _assemble(
     changed: Bools,
     present: Bools,
 ) -> pa.RecordBatch:
-    """Main rows (I, U, D) and before rows (B), each B directly before its U."""
+    """Returns main rows (I, U, D) and before rows (B), each B directly before its U."""
     n = records.num_rows
     b_rows = np.flatnonzero(befores)
     main_at = np.arange(n) + np.cumsum(befores)
@@ -247,7 +248,7 @@ _HEX = np.frombuffer(b"".join(b"%02X" % i for i in range(256)), np.uint8).reshap
 
 
 def hex_text(positions: pa.Array) -> pa.Array:
-    """LOGADDR as 40 upper-case hex digits: the stream position of change tables."""
+    """Returns LOGADDR as 40 upper-case hex digits: the stream position of change tables."""
     n = len(positions)
     if not n:
         return pa.array([], pa.string())
@@ -257,7 +258,7 @@ def hex_text(positions: pa.Array) -> pa.Array:
 
 
 def transaction_ids(ids: pa.Array) -> pa.Array:
-    """Transaction ids as 32 upper-case hex digits."""
+    """Returns transaction ids as 32 upper-case hex digits."""
     big = ids.to_numpy().astype(">u8").view(np.uint8).reshape(len(ids), 8)
     digits = np.full((len(ids), 32), ord("0"), np.uint8)
     digits[:, 16:] = _HEX[big].reshape(len(ids), 16)
@@ -272,7 +273,7 @@ def _fixed_text(digits: npt.NDArray[np.uint8]) -> pa.Array:
 
 
 def truncates(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The T rows of truncate records: headers only."""
+    """Returns the T rows of truncate records: headers only."""
     n = records.num_rows
     columns = _positions(records, lambda a: a)
     columns[1] = pa.repeat(TRUNCATE, n)

@@ -1,9 +1,10 @@
-"""From where on a change table is complete: retention removes old changes, and records it in its commits.
+"""Records after which change a table is complete: retention removes old changes, and notes this in its
+commits.
 
-A commit that removes changes carries the greatest change number among them, under the app id `KEPT_APP`, and
-the time of that change. Up to it changes may be missing, behind it none is. A reader that asks for older ones
-gets an error, told from the same snapshot of the table that its files come from, so no commit in between can
-fool it.
+A commit that removes changes carries their greatest change number under the app id `KEPT_APP`, and the time
+of that change. Up to it changes may be missing, after it none is. A reader that requests older changes gets
+an error. The check and the list of files are read from the same snapshot of the table, so a concurrent commit
+cannot make them disagree.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ..model.sequence import TIME_DIGITS, WIDTH, number_of
 
 KEPT_APP = "tailrace/kept"
 _TIME_APP, _TIMED_APP = "tailrace/kept-time", "tailrace/kept-timed"
-"""The time part of the sequence of the change that `KEPT_APP` numbers, and that number: who moves `KEPT_APP`
-alone knows no time."""
+"""The time part of the sequence of the change that `KEPT_APP` numbers, and that number again: a commit that
+sets `KEPT_APP` alone has no time."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A file of a table, as its commit tells: path inside the table, bytes, rows, when it was written (ms),
-    its smallest and largest change number and sequence (numbers -1: not known)."""
+    """A file of a table, according to its commit: path inside the table, bytes, rows, time of writing (ms),
+    smallest and largest change number and sequence (numbers -1: unknown)."""
 
     path: str
     size: int
@@ -40,24 +41,25 @@ class Span:
 
     @property
     def known(self) -> bool:
-        """Whether its numbers are known."""
+        """Whether its change numbers are known."""
         return self.low >= 0 and self.high >= 0
 
 
 def kept(table: DeltaTable | str) -> ChangeNumber | None:
-    """The change number after which a table is complete; None: nothing was ever removed."""
+    """Returns the change number after which a table is complete; None if nothing was ever removed."""
     return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
 
 
 def kept_time(table: DeltaTable) -> int | None:
-    """The time part of the change sequence (16 digits) after which a table is complete; None: not known."""
+    """Returns the time part of the change sequence (16 digits) after which a table is complete; None if
+    unknown."""
     reached = {app: lake.reached(table, app) for app in (KEPT_APP, _TIMED_APP, _TIME_APP)}
     return reached[_TIME_APP] if reached[KEPT_APP] == reached[_TIMED_APP] else None
 
 
 def keeping(number: int, seq: str) -> list[Transaction]:
-    """What a commit records that removes changes up to a number; `seq`: the last one's sequence, empty if it
-    has none."""
+    """Returns the records of a commit that removes changes up to a number; `seq`: that change's sequence,
+    empty if it has none."""
     found = {KEPT_APP: max(number, 0)}
     if len(seq) == WIDTH and seq.isdecimal():
         found |= {_TIME_APP: int(seq[:TIME_DIGITS]), _TIMED_APP: found[KEPT_APP]}
@@ -65,7 +67,7 @@ def keeping(number: int, seq: str) -> list[Transaction]:
 
 
 def spans(delta: DeltaTable, column: str) -> list[Span]:
-    """The files of a table; `column` holds change sequences, or change numbers."""
+    """Returns the files of a table; `column` contains change sequences, or change numbers."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     have = set(actions.column_names)
     nothing = [None] * actions.num_rows
@@ -82,18 +84,18 @@ def spans(delta: DeltaTable, column: str) -> list[Span]:
 
 
 def number(value: object) -> int:
-    """The change number in a statistic; -1 if it has none, such as a truncated sequence."""
+    """Returns the change number in a statistic; -1 if it has none, such as a truncated sequence."""
     if isinstance(value, str):
         return number_of(value) if len(value) == WIDTH and value.isdecimal() else -1
     return value if isinstance(value, int) else -1
 
 
 def files_between(table: str, delta: DeltaTable, column: str, after: int, upto: int) -> list[str]:
-    """Paths of the files of a change table, open as `delta`, that may contain changes with numbers in
-    (after, upto].
+    """Returns the paths of a change table's files that may contain changes with numbers in (after, upto];
+    `delta` is the open table.
 
     Raises:
-        PositionError: some of these changes may be gone.
+        PositionError: some of these changes may have been removed.
     """
     if upto <= after:
         return []
@@ -105,11 +107,11 @@ def files_between(table: str, delta: DeltaTable, column: str, after: int, upto: 
 
 def refuse_older(delta: DeltaTable, after: int, *, where: str) -> None:
     """Raises PositionError if changes after `after` may have been removed from a table."""
-    there = kept(delta)
-    if there is not None and after < there:
+    complete_after = kept(delta)
+    if complete_after is not None and after < complete_after:
         raise PositionError(
-            f"changes after number {max(after, 0)} are needed; only those after {there} are kept",
+            f"changes after number {max(after, 0)} are needed; only those after {complete_after} are kept",
             where=where,
-            hint="retention removed them (docs/retention.md): ask for later ones, or take a new baseline "
+            hint="retention removed them (docs/retention.md): request later ones, or take a new baseline "
             "(`tailrace resync`)",
         )

@@ -1,6 +1,6 @@
-"""The files of LOG that are still to be stored, in order: found in its commits, cut into batches.
+"""Finds the files of LOG that are still to be stored, in order, and divides them into batches.
 
-One commit of LOG is one file, and holds whole transactions; so a batch of files does, too.
+One commit of LOG is one file with whole transactions, so a batch of files has whole transactions, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..model.positions import order_key
 from .kept import number, spans
 
 LOOK_EVERY_S = 5.0
-"""How often LOG's newest version is looked up when its next commit is not there: it may have been removed."""
+"""Seconds between two checks of LOG's newest version while its next commit is not found: it may have been
+removed."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,11 @@ class LogFile:
 
 
 class LogFiles:
-    """The files of LOG behind a change number.
+    """The files of LOG after a change number.
 
-    A look for news reads the next commit's file, or finds that there is none: that costs microseconds,
-    however long LOG is. Where commits were removed that were not read yet, the files that LOG has now count.
+    A check for new files reads the next commit's file, or finds that it does not exist: that takes
+    microseconds, whatever LOG's size. If commits were removed before they were read, the files that LOG has
+    now count.
 
     Args:
         log: LOG's path.
@@ -48,12 +50,16 @@ class LogFiles:
         self._fs, folder = lake.filesystem(log)
         self._commits = f"{folder}/_delta_log"
         self._waiting: list[LogFile] = []
-        self._begin(after)
+        self._list_files(after)
 
     def batch(self, after: int, max_bytes: int) -> list[LogFile]:
-        """The files of the next batch, in order: at most so many bytes, one file at least; empty when there
-        is nothing new. `after`: records up to this change number are stored by now."""
-        self._look(after)
+        """Returns the files of the next batch, in order; empty if there is nothing new.
+
+        Args:
+            after: records up to this change number are stored by now.
+            max_bytes: the maximum size of the batch, which has at least one file.
+        """
+        self._read_commits(after)
         self._waiting = [f for f in self._waiting if f.high < 0 or f.high > after]
         taken, size = 0, 0
         for file in self._waiting:
@@ -63,21 +69,21 @@ class LogFiles:
         found, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return found
 
-    def _begin(self, after: int) -> None:
+    def _list_files(self, after: int) -> None:
         delta = DeltaTable(self._log)
-        self._version, self._looked = delta.version(), time.monotonic()
+        self._version, self._checked_at = delta.version(), time.monotonic()
         found = (LogFile(s.path, s.size, s.low, s.high, s.rows) for s in spans(delta, "CHANGE_SEQ"))
         self._waiting = sorted((f for f in found if f.high < 0 or f.high > after), key=lambda f: f.low)
 
-    def _look(self, after: int) -> None:
+    def _read_commits(self, after: int) -> None:
         while (text := self._commit(self._version + 1)) is not None:
             self._waiting.extend(_added(text))
             self._version += 1
-            self._looked = time.monotonic()
-        if time.monotonic() - self._looked > LOOK_EVERY_S:
-            self._looked = time.monotonic()
+            self._checked_at = time.monotonic()
+        if time.monotonic() - self._checked_at > LOOK_EVERY_S:
+            self._checked_at = time.monotonic()
             if order_key(lake.version(self._log)) > self._version:
-                self._begin(after)
+                self._list_files(after)
 
     def _commit(self, version: int) -> str | None:
         try:
@@ -89,7 +95,7 @@ class LogFiles:
 
 
 def _added(commit: str) -> Iterator[LogFile]:
-    """The files that a commit of LOG adds.
+    """Yields the files that a commit of LOG adds.
 
     >>> stats = {"minValues": {"CHANGE_SEQ": "0" * 34 + "3"}, "maxValues": {"CHANGE_SEQ": "0" * 34 + "9"}}
     >>> stats["numRecords"] = 7
@@ -101,5 +107,7 @@ def _added(commit: str) -> Iterator[LogFile]:
         add = json.loads(line).get("add")
         if add is not None and add.get("dataChange", True):
             stats = json.loads(add.get("stats") or "{}")
-            low, high = (number(stats.get(of, {}).get("CHANGE_SEQ")) for of in ("minValues", "maxValues"))
+            low, high = (
+                number(stats.get(bound, {}).get("CHANGE_SEQ")) for bound in ("minValues", "maxValues")
+            )
             yield LogFile(add["path"], add["size"], low, high, stats.get("numRecords") or 0)

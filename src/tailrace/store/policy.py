@@ -1,4 +1,4 @@
-"""What a capture policy (`config/policies.py`) leaves of decoded changes, columnar."""
+"""Reduces decoded changes to what a capture policy (`config/policies.py`) stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPER, CHANGED, CARRIED = (PREFIX + h for h in ("change_oper", "change_mask", "co
 
 
 def reduced(decoded: DecodedImages, relation: Relation, level: int, levels: Sequence[int]) -> DecodedImages:
-    """What a policy keeps of decoded changes: rows, masks, field maps and counts.
+    """Returns the parts of decoded changes that a policy stores: rows, masks, field maps and counts.
 
     `level`, `levels`: of the table, and of each of its columns.
     """
@@ -49,7 +49,8 @@ def reduced(decoded: DecodedImages, relation: Relation, level: int, levels: Sequ
 def _images(
     rows: pa.RecordBatch, relation: Relation, levels: Sequence[int], ordinals: Sequence[int], *, befores: bool
 ) -> pa.RecordBatch:
-    """Images without what their columns' levels leave out; `befores`: before images only of changed keys."""
+    """Returns images without the values that their columns' levels exclude; `befores`: before images only of
+    changed keys."""
     level = np.array(levels)
     keys = np.array([c.key for c in relation.columns], np.bool_)
     changed = unpack(rows[CHANGED], ordinals) & (level >= BIT_MAP)[None, :]
@@ -57,7 +58,7 @@ def _images(
     carried = (
         unpack(rows[CARRIED], ordinals) | rows[CARRIED].is_null().to_numpy(zero_copy_only=False)[:, None]
     )
-    # Without a key, all values identify a row: its old image keeps what its other images keep.
+    # Without a key, all values identify a row: its old image keeps the values that its other images keep.
     old = (level >= MAXIMUM) | keys if keys.any() else level >= MEDIUM
     carried &= np.where(before[:, None], old, level >= MEDIUM)
     columns = {CHANGED: mask.pack(changed, ordinals)}
@@ -69,19 +70,19 @@ def _images(
             columns[rows.schema.field(at).name] = pc.if_else(
                 pa.array(carried[:, k]), rows.column(at), pa.scalar(None, kind)
             )
-    made = pa.record_batch(
+    result = pa.record_batch(
         [columns.get(f.name, rows.column(i)) for i, f in enumerate(rows.schema)], schema=rows.schema
     )
     if not befores:
-        return made
+        return result
     # A before image is directly before its update.
     moved = np.zeros(len(before), np.bool_)
     moved[:-1] = np.any(changed & keys[None, :], axis=1)[1:]
-    return made.filter(pa.array(~before | moved))
+    return result.filter(pa.array(~before | moved))
 
 
 def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) -> Bools:
-    """`bits[i, k]`: whether mask i has `ordinals[k]` set; the inverse of `mask.pack`. NULL: none.
+    """Returns `bits[i, k]`: whether mask i has `ordinals[k]` set; the inverse of `mask.pack`. NULL sets none.
 
     >>> unpack(pa.array([b"\\x01\\x80", None, b""]), [7, 8]).tolist()
     [[True, True], [False, False], [False, False]]
@@ -103,7 +104,7 @@ def unpack(masks: pa.Array, ordinals: Sequence[int], *, little: bool = False) ->
 
 
 def _bytes(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all values, concatenated."""
+    """Returns the bytes of all values, concatenated."""
     if not len(values):
         return np.empty(0, np.uint8)
     offsets = np.frombuffer(values.buffers()[1], np.int32)

@@ -1,4 +1,5 @@
-"""Runs the tasks of a store batch: each reads its share of LOG itself, so no record passes the JVM."""
+"""Runs the tasks of a store batch: each reads its partition of LOG itself, so no record passes through the
+JVM."""
 
 from __future__ import annotations
 
@@ -21,22 +22,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Run = Callable[[StorePlan], Sequence[StoreResult]]
-"""Stores the records of a batch as a plan says."""
-SHARE_BYTES = 2 << 20
-"""A share has at least about this many bytes of LOG, which is compressed."""
-SHARES = 2
-"""At most this many shares for each slot."""
+"""Stores the records of a batch according to a plan."""
+PARTITION_BYTES = 2 << 20
+"""The approximate minimum number of bytes of LOG (compressed) in a partition."""
+PARTITIONS_PER_SLOT = 2
+"""The maximum number of partitions for each slot."""
 SPLIT_BYTES = 8 << 20
-"""Files of more bytes are shared by tasks, by row groups."""
+"""Larger files (bytes) are divided among tasks, by row groups."""
 BATCH_BYTES = 16 << 20
-"""About so much of LOG, uncompressed, is decoded at once."""
+"""The approximate number of bytes of LOG, uncompressed, that are decoded at once."""
 BATCH_ROWS = 1 << 17
 _CHANGES = pa.array([log.INSERT, log.UPDATE, log.DELETE, log.DDL])
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A file of LOG, or some of its row groups."""
+    """A file of LOG, or some of its row groups (None: all)."""
 
     path: str
     size: int
@@ -44,22 +45,22 @@ class Piece:
 
 
 def runner(log_path: str, files: Sequence[LogFile], session: SparkSession | None = None) -> Run:
-    """Runs a batch's tasks; a small batch is one task of the driver."""
+    """Returns a function that runs a batch's tasks; a small batch is one task of the driver."""
 
     def run(plan: StorePlan) -> Sequence[StoreResult]:
         records = sum(f.records for f in files)
         job = Job("store", f"store {records:,} log records", records)
         if executor_of(session, records) is not None:
             job = _job(log_path, files)
-        size, there = sum(f.size for f in files), slots(executor_of(session, job.changes))
-        many = 1 if size <= SPLIT_BYTES else min(SHARES * there, size // SHARE_BYTES)
-        return shared(log_path, shares(log_path, files, many), job, session)(plan)
+        size, parallelism = sum(f.size for f in files), slots(executor_of(session, job.changes))
+        many = 1 if size <= SPLIT_BYTES else min(PARTITIONS_PER_SLOT * parallelism, size // PARTITION_BYTES)
+        return run_partitions(log_path, partitions(log_path, files, many), job, session)(plan)
 
     return run
 
 
 def _job(log_path: str, files: Sequence[LogFile]) -> Job:
-    """The step, with the number of changes and tables in files of LOG."""
+    """Returns the step, with the number of changes and tables in files of LOG."""
     fs, folder = lake.filesystem(log_path)
     names = [f"{folder}/{file.path}" for file in files]
     found = pa.concat_tables(pq.read_table(name, columns=["RECID", "RELID"], filesystem=fs) for name in names)
@@ -69,41 +70,41 @@ def _job(log_path: str, files: Sequence[LogFile]) -> Job:
     return Job("store", f"store {changes.num_rows:,} changes of {what}", changes.num_rows)
 
 
-def shared(
-    log_path: str, mine: Sequence[tuple[Piece, ...]], job: Job, session: SparkSession | None = None
+def run_partitions(
+    log_path: str, inputs: Sequence[tuple[Piece, ...]], job: Job, session: SparkSession | None = None
 ) -> Run:
-    """Runs a task for each share."""
+    """Returns a function that runs a task for each partition."""
 
     def run(plan: StorePlan) -> list[StoreResult]:
-        found = map_tasks(partial(_store, log_path, plan), mine, session=session, job=job)
+        found = map_tasks(partial(_store, log_path, plan), inputs, session=session, job=job)
         return [each for one in found for each in one]
 
     return run
 
 
-def _store(log_path: str, plan: StorePlan, share: Sequence[Piece]) -> list[StoreResult]:
-    return plan(records(log_path, share))
+def _store(log_path: str, plan: StorePlan, partition: Sequence[Piece]) -> list[StoreResult]:
+    return plan(records(log_path, partition))
 
 
-def shares(log: str, files: Sequence[LogFile], many: int) -> list[tuple[Piece, ...]]:
-    """Files in order as at most so many shares of about the same size; none is empty.
+def partitions(log: str, files: Sequence[LogFile], many: int) -> list[tuple[Piece, ...]]:
+    """Divides files, in order, into at most `many` partitions of about the same size; none is empty.
 
-    >>> [[p.path for p in one] for one in shares("log", [LogFile(n, 10) for n in "abcd"], 2)]
+    >>> [[p.path for p in one] for one in partitions("log", [LogFile(n, 10) for n in "abcd"], 2)]
     [['a', 'b'], ['c', 'd']]
-    >>> [[p.path for p in one] for one in shares("log", [LogFile("a", 100), LogFile("b", 1)], 2)]
+    >>> [[p.path for p in one] for one in partitions("log", [LogFile("a", 100), LogFile("b", 1)], 2)]
     [['a'], ['b']]
     """
-    total, made = sum(f.size for f in files), 0
+    total, assigned = sum(f.size for f in files), 0
     found: list[list[Piece]] = [[] for _ in range(many)]
     for file in files:
         for piece in _pieces(log, file, total // many):
-            found[min(many - 1, (made + piece.size // 2) * many // max(total, 1))].append(piece)
-            made += piece.size
+            found[min(many - 1, (assigned + piece.size // 2) * many // max(total, 1))].append(piece)
+            assigned += piece.size
     return [tuple(one) for one in found if one]
 
 
-def _pieces(log: str, file: LogFile, share: int) -> list[Piece]:
-    if file.size <= max(share, SPLIT_BYTES):
+def _pieces(log: str, file: LogFile, partition_bytes: int) -> list[Piece]:
+    if file.size <= max(partition_bytes, SPLIT_BYTES):
         return [Piece(file.path, file.size)]
     with _open(log, file.path) as parquet:
         footer = parquet.metadata
@@ -113,7 +114,7 @@ def _pieces(log: str, file: LogFile, share: int) -> list[Piece]:
 
 
 def records(log: str, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-    """The log records of files, in order, in batches of about `BATCH_BYTES`."""
+    """Yields the log records of files, in order, in batches of about `BATCH_BYTES`."""
     for piece in pieces:
         with _open(log, piece.path) as parquet:
             footer = parquet.metadata

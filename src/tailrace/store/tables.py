@@ -1,8 +1,8 @@
-"""Change tables on Delta: creates them, and adapts them to their source table's layout.
+"""Creates change tables on Delta, and adapts them to their source table's layout.
 
-Columns are only ever appended, so an ordinal (a bit of the masks) means the same column for the whole life
-of the table. A widened column is widened in place (one rewrite); a column whose type became another one is
-kept under `<name>__until_<change number>` and the new one is appended under the name.
+Columns are only ever appended, so an ordinal (a bit of the masks) always means the same column. A column
+whose type becomes wider is widened in place (one rewrite). If it gets another type, the old values stay under
+`<name>__until_<change number>`, and a new column is appended under the name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def kept_as(names: Iterable[str], column: str, number: int) -> str:
-    """The name in a change table of a column called `column` in the layout valid at a change number.
+    """Returns the name, in a change table, of a column called `column` in the layout valid at a change
+    number.
 
     >>> names = ["n__until_50", "n__until_90", "n"]
     >>> [kept_as(names, "n", number) for number in (7, 49, 50, 90)]
@@ -61,7 +62,7 @@ def kept_as(names: Iterable[str], column: str, number: int) -> str:
 
 
 def plain_name(column: str) -> str:
-    """The name that a column of a change table had in the source.
+    """Returns the name that a column of a change table had in the source.
 
     >>> plain_name("n__until_50"), plain_name("n")
     ('n', 'n')
@@ -71,19 +72,19 @@ def plain_name(column: str) -> str:
 
 
 def as_kept(schema: pa.Schema, relation: Relation, number: int) -> Relation:
-    """A layout valid at a change number, with its columns under their names in the change table."""
+    """Returns a layout valid at a change number, with its columns' names in the change table."""
     return relation.with_columns(
         [replace(c, name=kept_as(schema.names, c.name, number)) for c in relation.columns]
     )
 
 
 def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
-    """Adapts the change table to a layout valid from a change number on, and returns its schema; does
-    nothing if it fits already, or if later layouts have set aside what this one had.
+    """Adapts the change table to a layout valid from a change number on, and returns its schema; does nothing
+    if it fits already, or if later layouts have renamed columns of this one.
 
     Raises:
-        UnsupportedError: two columns would have the same name, or names that differ in letter case only; one
-            has a name under which values of earlier types are kept.
+        UnsupportedError: names of two columns are equal or differ in letter case only; or a column has a name
+            under which earlier values of another column are kept.
     """
     wanted = pa.schema([*header_schema(), *schema_of(relation.columns)])
     _refuse_twins(wanted.names, relation.table)
@@ -100,7 +101,7 @@ def ensure(table: str, relation: Relation, number: int = 0) -> pa.Schema:
         for c in relation.columns
         if c.name in kinds and kinds[c.name] != arrow_type(c.type)
     }
-    # A layout of the past may be narrower than the table: its values fit unchanged.
+    # An earlier layout may be narrower than the table: its values fit unchanged.
     changed = {name: kind for name, kind in changed.items() if not widens(kind, kinds[name])}
     if changed:
         _rewrite(table, have, changed, number)
@@ -119,7 +120,7 @@ def _refuse_kept(relation: Relation, names: Collection[str]) -> None:
                 f"the column {column.name} has the name under which its change table keeps earlier values of "
                 f"{plain_name(column.name)}",
                 where=relation.table,
-                hint="rename it at the source: a new baseline begins then",
+                hint="rename it at the source: then a new baseline starts",
             )
 
 
@@ -130,13 +131,13 @@ def _refuse_twins(names: Iterable[str], table: str) -> None:
             raise UnsupportedError(
                 f"its change table cannot have both of the columns {first[name.lower()]} and {name}",
                 where=table,
-                hint="rename one at the source: a new baseline begins then",
+                hint="rename one at the source: then a new baseline starts",
             )
         first[name.lower()] = name
 
 
 def _rewrite(table: str, have: pa.Schema, changed: dict[str, pa.DataType], number: int) -> None:
-    """One commit with the same rows in the changed types, streamed file by file."""
+    """Commits the same rows in the changed types, streamed file by file."""
     fields, renamed = [], []
     for f in have:
         if f.name not in changed:

@@ -1,8 +1,7 @@
-"""What one Spark task does with its share of a store batch: decode log records, write parquet parts.
+"""Processes a partition of a store batch in one task: decodes log records, writes Parquet parts.
 
-The task writes one part per change table and one for TRACKING into those tables' folders; nothing of it is
-visible until the driver commits the parts. A retried task writes parts of its own, so the parts of a failed
-attempt never count.
+The task writes one part per change table and one for TRACKING into those tables' folders; they become visible
+when the driver commits them. A retried task writes new parts, so the parts of a failed attempt never count.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ LOG_COLUMNS = ["RECID", "TRXID", "RELID", "LOGADDR", "DATA", "COMMIT_TIME", "CHA
 
 @dataclass(frozen=True)
 class KeptLayout:
-    """A layout, with its columns under their names in the change table: the change number from which it is
-    valid, the policy's level of each column, and whether the change table cannot have it."""
+    """A layout with its columns' names in the change table: the change number from which it is valid, the
+    policy's level of each column, and whether the change table cannot hold it."""
 
     start: int
     relation: Relation
@@ -44,8 +43,8 @@ class KeptLayout:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How one source table is stored: its change table (path, schema), its layouts, the change number already
-    stored, and the level of its policy."""
+    """The plan to store one source table: its change table (path, schema), its layouts, the change number
+    that is already stored, and the level of its policy."""
 
     table: str
     path: str
@@ -57,9 +56,11 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """What every task of a store batch needs to know. `stored_after`: changes up to that number are counted
-    in recorded batches; after a crash, later ones may be stored again. `bad_after`: bad values of changes up
-    to that number have been quarantined."""
+    """The plan of a store batch for each of its tasks.
+
+    `stored_after`: changes up to that number are counted in recorded batches; after a crash, later ones may
+    be stored again. `bad_after`: bad values of changes up to that number are in the quarantine table.
+    """
 
     tables: Mapping[int, TablePlan]
     tracking: str
@@ -69,8 +70,8 @@ class StorePlan:
     bad_after: int = -1
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> list[StoreResult]:
-        """Stores a task's batches; gives a result for each part written, one for the last commit seen and one
-        for the numbers of the records found."""
+        """Stores a task's batches; returns a result for each part written, one for the last commit, and one
+        for the numbers of the records."""
         return _Storing(self).run(batches)
 
 
@@ -79,12 +80,12 @@ class StoreResult:
     """One result of a task.
 
     Attributes:
-        kind: `changes`, `tracking` or `quarantine` (a part), `commit` (the last one seen), `met` (the numbers
-            of the records found), `left` (changes that are not stored).
+        kind: `changes`, `tracking` or `quarantine` (a part), `commit` (the last one), `numbers` (those of the
+            records), `left` (changes that are not stored).
         relid: the relation of a part of changes.
-        file: the part; None if it has no rows.
-        info: counts of the changes; the commit; the numbers; `bad`: the first quarantined value of each
-            table; `left`: the first change.
+        file: the part; None if there are no rows.
+        info: counts of the changes; the commit; the ranges of numbers; `bad`: the first quarantined value of
+            each table; `left`: the first change.
     """
 
     kind: str
@@ -102,7 +103,7 @@ class _Storing:
         self.left: dict[int, LeftChange] = {}
         self.tracking: lake.Part | None = None
         self.last: dict[str, object] | None = None
-        self.met: list[gaps.Run] = []
+        self.number_runs: list[gaps.Run] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[StoreResult]:
         for batch in batches:
@@ -114,7 +115,9 @@ class _Storing:
         relids = batch["RELID"].to_numpy()
         numbers = tracking.numbers(batch["CHANGE_SEQ"])
         self.note_commit(batch, kinds, numbers)
-        self.met = gaps.joined([*self.met, *gaps.runs(numbers[numbers > self.plan.tracking_after])])
+        self.number_runs = gaps.joined(
+            [*self.number_runs, *gaps.runs(numbers[numbers > self.plan.tracking_after])]
+        )
         changes = np.isin(kinds, (log.INSERT, log.UPDATE, log.DELETE, log.DDL))
         tracked: list[tuple[np.ndarray[tuple[int], np.dtype[np.intp]], pa.RecordBatch]] = []
         for relid in np.unique(relids[changes]):
@@ -148,7 +151,7 @@ class _Storing:
         relid: int,
         layout: KeptLayout,
     ) -> None:
-        """Notes changes that the change table cannot have."""
+        """Records changes that the change table cannot hold."""
         if len(rows) and relid not in self.left:
             position = batch["LOGADDR"][int(rows[0])].as_py().hex().upper()
             self.left[relid] = LeftChange(position, self.plan.tables[relid].table, relid, layout.start)
@@ -177,8 +180,8 @@ class _Storing:
         """Writes change-table rows of the records that the table does not have yet; returns their tracking
         rows.
 
-        What is counted is all that no recorded batch has, also rows that an interrupted attempt has written
-        already (`again`: there may be some): apply goes by the counts.
+        The counts include all changes that are in no recorded batch, because apply relies on them; also rows
+        that an interrupted attempt has already written (`again`: there may be some).
         """
         counts = self.counts.setdefault(relid, dict.fromkeys((*images.COUNTS, "rows"), 0))
         numbers = tracking.numbers(records["CHANGE_SEQ"])
@@ -257,14 +260,14 @@ class _Storing:
             info = {"bad": first_written(self.bad)}
             found.append(StoreResult("quarantine", None, part.close(), info))
         found += [StoreResult("left", info={"left": one}) for one in self.left.values()]
-        found.append(StoreResult("met", info={"runs": self.met}))
+        found.append(StoreResult("numbers", info={"runs": self.number_runs}))
         if self.last is not None:
             found.append(StoreResult("commit", info=self.last))
         return found
 
 
 def _row(one: BadValue) -> dict[str, str]:
-    """A bad value as a row of the quarantine table."""
+    """Returns a bad value as a row of the quarantine table."""
     return {n: str(getattr(one, n)) for n in ("change_seq", "table", "column", "value", "reason")}
 
 
@@ -274,7 +277,7 @@ def _ranges(table: TablePlan) -> list[tuple[KeptLayout, int]]:
 
 
 def lake_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch from Spark, in LOG's own Arrow types."""
+    """Returns a batch from Spark in LOG's Arrow types."""
     wanted = [log.SCHEMA.field(name) for name in batch.schema.names]
     arrays = [batch[f.name] for f in wanted]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, wanted, strict=True)]

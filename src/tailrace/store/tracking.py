@@ -1,7 +1,7 @@
 """TRACKING: one row per change over all tables, in OpenEdge's shape (spec/openedge.md §2).
 
-Written last: a tracking row that can be seen has its change-table rows. `_Change-Sequence` is the change
-number of the task; `change_seq` is tailrace's addition, the whole 35 digits.
+Written last: if a tracking row is visible, so are its change-table rows. `_Change-Sequence` is the change
+number of the task; `change_seq` is tailrace's addition, all 35 digits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rows(
     field_maps: pa.Array | None,
     policy: str,
 ) -> pa.RecordBatch:
-    """The tracking rows of some log records of one table, given their change numbers; `policy` is the
+    """Returns the tracking rows of log records of one table, given their change numbers; `policy` is the
     table's name."""
     n = records.num_rows
     kinds = records["RECID"].to_numpy()
@@ -53,5 +53,5 @@ def rows(
 
 
 def numbers(seqs: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The change numbers of an array of change sequences (text, 35 digits each)."""
+    """Returns the change numbers of an array of change sequences (text, 35 digits each)."""
     return sequence.numbers_of(sequence.matrix(seqs))

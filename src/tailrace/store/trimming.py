@@ -1,9 +1,9 @@
-"""Removes old changes from a table: whole files if they contain nothing else; files on the boundary are
-rewritten.
+"""Removes old changes from a table: deletes files that contain nothing else, and rewrites files on the
+boundary.
 
-One commit does it. Files are removed as a change of the data; what is left of a boundary file comes back as
-one that is none, for its rows were in the table before. So a stream over the table that passes over deletes
-(`ignoreDeletes`) goes on, and gets no row twice. Files that streams have still to read stay on disk until
+Everything is one commit. Files are removed as a data change; the remaining rows of a boundary file are added
+without one, for they were in the table before. So a stream over the table that ignores deletes
+(`ignoreDeletes`) continues, and gets no row twice. Files that streams have not read yet stay on disk until
 `maintenance.vacuum_after`.
 """
 
@@ -31,7 +31,7 @@ from .kept import Span, keeping, kept, spans
 
 _TRIES = 20
 LAST = "9" * 35
-"""Greater than every change sequence."""
+"""A text greater than every change sequence."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Bound:
     seq: str = LAST
 
     def covers(self, number: int, seq: str = "") -> bool:
-        """Whether a change is old.
+        """Whether a change is old, so that it may be removed.
 
         >>> Bound(7, "2026" + "9" * 31).covers(7, "2026" + "0" * 30 + "7"), Bound(7).covers(8)
         (True, False)
@@ -50,7 +50,7 @@ class Bound:
         return 0 <= number <= self.number and seq <= self.seq
 
     def rows(self, column: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which values, change sequences or change numbers, belong to old changes."""
+        """Returns which values, change sequences or change numbers, belong to old changes."""
         old = _numbers(column) <= self.number
         if pa.types.is_integer(column.type):
             return old
@@ -59,9 +59,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What was (or would be) removed: whole files, rewritten files, rows, bytes; and the change number after
-    which the table is then complete. A plan (`planned`) does not know the rows of files to be rewritten: it
-    has `most`, the greatest change number that may be removed."""
+    """The result of a trim: removed files, rewritten files, rows, bytes, and the change number after which
+    the table is then complete. A plan (`planned`) does not know the rows of files to be rewritten; it has
+    `most`, the greatest change number that may be removed."""
 
     files: int = 0
     rewritten: int = 0
@@ -80,7 +80,7 @@ class Choice:
 
     @property
     def all(self) -> list[Span]:
-        """All of them."""
+        """Returns all affected files."""
         return [*self.whole, *self.partly]
 
 
@@ -88,8 +88,8 @@ Which = Callable[[Span], bool]
 
 
 def choose(found: list[Span], bound: Bound, partly: Which, old: Which) -> Choice:
-    """Selects the files that contain old changes only, and those on the boundary that `partly` wants
-    rewritten."""
+    """Selects the files that contain only old changes, and those on the boundary that `partly` allows to
+    rewrite."""
     mine = [s for s in found if s.known and old(s)]
     whole = [s for s in mine if bound.covers(s.high, s.high_seq)]
     edge = (s for s in mine if bound.covers(s.low, s.low_seq) and not bound.covers(s.high, s.high_seq))
@@ -97,19 +97,19 @@ def choose(found: list[Span], bound: Bound, partly: Which, old: Which) -> Choice
 
 
 def nothing(_: Span) -> bool:
-    """No file."""
+    """Selects no file."""
     return False
 
 
 def everything(_: Span) -> bool:
-    """Each file."""
+    """Selects each file."""
     return True
 
 
 def planned(
     delta: DeltaTable, column: str, bound: Bound, partly: Which = nothing, old: Which = everything
 ) -> Trimmed:
-    """What `trim` would do, according to commits; no file is read, so rows and numbers of files to be
+    """Returns what `trim` would do, according to commits. No file is read, so rows and numbers of files to be
     rewritten are unknown, except for the greatest number that may be removed (`most`)."""
     found, before = choose(spans(delta, column), bound, partly, old), _removed(delta)
     rows, size = sum(s.rows for s in found.whole), sum(s.size for s in found.whole)
@@ -127,15 +127,16 @@ def trim(
     *,
     dry_run: bool = False,
 ) -> Trimmed:
-    """Removes old changes; `column` holds change sequences (text), or change numbers (bigint).
+    """Removes old changes and returns the result; `column` contains change sequences (text) or numbers
+    (bigint).
 
     Args:
         table: the Delta table. It has no partitions and no deletion vectors.
-        column: what tells a change's number.
+        column: the column of a change's sequence or number.
         bound: which changes are old.
-        partly: whether a file that holds some old changes is rewritten; it stays whole otherwise.
-        old: whether a file may be touched at all.
-        dry_run: only say what would be removed.
+        partly: whether a file with some old changes is rewritten; otherwise it stays as it is.
+        old: whether a file may be changed at all.
+        dry_run: only report what would be removed.
     """
     return lake.retried(lambda: _once(table, column, bound, partly, old, dry_run))
 
@@ -168,24 +169,24 @@ def _remove(
     said: dict[str, int],
 ) -> None:
     """Commits the removal; `last`: the change after which the table is then complete."""
-    now, rests = int(time.time() * 1000), list[lake.AddedFile]()
+    now, parts = int(time.time() * 1000), list[lake.AddedFile]()
     try:
         for one in found.partly:
-            if (rest := _rest(table, one, column, bound)) is not None:
-                rests.append(rest)
+            if (rest := _remaining_part(table, one, column, bound)) is not None:
+                parts.append(rest)
     except BaseException:
-        _discard(table, rests)
+        _discard(table, parts)
         raise
     actions: list[AddAction | RemoveAction] = [
-        AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats) for rest in rests
+        AddAction(rest.path, rest.size, {}, rest.modified, False, rest.stats) for rest in parts
     ]
     actions += [RemoveAction(s.path, True, now, s.size, {}) for s in found.all]
     reach("maintain.trim")
     try:
         _commit(table, delta, actions, last, said)
     except CommitFailedError:
-        _discard(table, rests)
-        raise  # after any other error the commit may be there
+        _discard(table, parts)
+        raise  # after any other error the commit may exist
 
 
 def _discard(table: str, rests: Sequence[lake.AddedFile]) -> None:
@@ -206,14 +207,14 @@ def _commit(
     last: tuple[int, str],
     said: dict[str, int],
 ) -> None:
-    """Commits a removal. Others may append meanwhile: it was decided from a version, and stands as long as
-    the files are there that it removes, and nobody else has removed changes.
+    """Commits a removal. Other processes may append in the meantime: the removal stays valid as long as the
+    files that it removes are there, and no other process has removed changes.
 
     Raises:
-        CommitFailedError: some are gone: what there is to remove is to be decided anew.
+        CommitFailedError: some files are missing; the removal has to be planned again.
     """
-    before, gone = _removed(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
-    comes = {one.path for one in actions if isinstance(one, AddAction)}
+    before, removed = _removed(delta), {one.path for one in actions if isinstance(one, RemoveAction)}
+    added = {one.path for one in actions if isinstance(one, AddAction)}
     for left in reversed(range(_TRIES)):
         try:
             delta.create_write_transaction(
@@ -230,36 +231,37 @@ def _commit(
             return
         except CommitFailedError:
             delta = DeltaTable(table)
-            there = _paths(delta)
-            if comes and comes <= there:
-                return  # it was committed, though it says otherwise
-            if not (left and gone <= there and _removed(delta) == before):
+            present = _paths(delta)
+            if added and added <= present:
+                return  # it was committed, despite the error
+            if not (left and removed <= present and _removed(delta) == before):
                 raise
 
 
 def _removed(delta: DeltaTable) -> int:
-    """The change number up to which changes were removed; -1 if none was, so that numbers compare."""
+    """Returns the change number up to which changes were removed; -1 if none were, so that numbers
+    compare."""
     found = kept(delta)
     return -1 if found is None else found
 
 
 def _old_rows(table: str, one: Span, column: str, bound: Bound) -> tuple[int, tuple[int, str]]:
-    """How many rows of a file are old, and the greatest change number of those, with its change sequence
+    """Returns the number of old rows of a file, and their greatest change number with its change sequence
     (empty: they have none)."""
     fs, folder = lake.filesystem(table)
     rows, last = 0, (-1, "")
     with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
         for batch in file.iter_batches(columns=[column], use_threads=False):
-            gone = batch[column].filter(pa.array(bound.rows(batch[column])))
-            if len(gone):
-                rows += len(gone)
-                seq = "" if pa.types.is_integer(gone.type) else str(pc.max(gone))
-                last = max(last, (int(_numbers(gone).max()), seq))
+            old = batch[column].filter(pa.array(bound.rows(batch[column])))
+            if len(old):
+                rows += len(old)
+                seq = "" if pa.types.is_integer(old.type) else str(pc.max(old))
+                last = max(last, (int(_numbers(old).max()), seq))
     return rows, last
 
 
-def _rest(table: str, one: Span, column: str, bound: Bound) -> lake.AddedFile | None:
-    """A part with the rows of a file that are not old."""
+def _remaining_part(table: str, one: Span, column: str, bound: Bound) -> lake.AddedFile | None:
+    """Writes a part with the rows of a file that are not old."""
     fs, folder = lake.filesystem(table)
     with pq.ParquetFile(f"{folder}/{one.path}", filesystem=fs) as file:
         schema = plain_schema(file.schema_arrow)

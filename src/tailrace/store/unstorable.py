@@ -1,9 +1,9 @@
 """Handles changes that a change table cannot hold: values that do not fit their column's lake type, and
-layouts with columns that exclude each other.
+layouts with conflicting column names.
 
-Values are NULL in the change table, and `control/quarantine` has them; under `on_bad_value: stop` the first
-one of a batch suspends its table before apply can see the batch. Changes in such a layout are not stored:
-their table is suspended, and waits for a new baseline.
+Such values are NULL in the change table, and `control/quarantine` has them; under `on_bad_value: stop` the
+first one of a batch suspends its table before apply can see the batch. Changes in such a layout are not
+stored: their table is suspended until it has a new baseline.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..state.declarations import QUARANTINE
 from ..state.lifecycle import TableLifecycle
 
 STORE = "store"
-"""Who suspends these tables."""
+"""The name under which the store suspends tables."""
 _LONG = 300
-"""Characters of a reason that a message has."""
+"""The maximum number of characters of a reason in a message."""
 
 
 @dataclass(frozen=True)
 class BadValue:
-    """A value of a change: where it is (`position` in the source's log, hex), the source's text, why its type
-    cannot hold it, whether its column is part of the row key, and whether it is of the row before the
-    change: then the change that wrote it had it, too."""
+    """A value that its type cannot hold: `position` of the change in the source's log (hex), the source's
+    text, the reason, whether its column is part of the row key, and whether it is in the before image: then
+    the earlier change that wrote it was rejected, too."""
 
     change_seq: str
     position: str
@@ -47,7 +47,7 @@ class BadValue:
 @dataclass(frozen=True)
 class LeftChange:
     """The first change of a batch that is not stored: its table, its `position` in the source's log (hex),
-    and the change number at which its layout begins."""
+    and the change number at which its layout starts."""
 
     position: str
     table: str
@@ -56,14 +56,14 @@ class LeftChange:
 
 
 def set_aside(bad: Sequence[Mapping[str, str]]) -> pa.Table:
-    """Rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and, unless
-    they came with a baseline, `change_seq`."""
+    """Returns rows of the quarantine table, from values with their `table`, `column`, `value`, `reason` and,
+    unless they are from a baseline, `change_seq`."""
     now = dt.datetime.now(dt.timezone.utc)
     return pa.Table.from_pylist([{**one, "noticed_at": now} for one in bad], QUARANTINE)
 
 
 def first_written(bad: Iterable[BadValue]) -> list[BadValue]:
-    """The first value of each table that a change writes."""
+    """Returns the first value of each table that a change writes."""
     found: dict[str, BadValue] = {}
     for one in sorted(bad, key=lambda one: one.change_seq):
         if not one.before:
@@ -73,7 +73,7 @@ def first_written(bad: Iterable[BadValue]) -> list[BadValue]:
 
 @dataclass(frozen=True)
 class TableSuspensions:
-    """Suspends the tables of a task, except where a baseline has replaced the row since."""
+    """Suspends tables of a task, unless a later baseline has replaced the row."""
 
     task: Task
 
@@ -84,11 +84,11 @@ class TableSuspensions:
             if state is None or (state.held == lifecycle.SUSPENDED and state.who == STORE):
                 continue
             earlier = f"; it was suspended before: {state.why}" if state.held == lifecycle.SUSPENDED else ""
-            commands.suspend(self.task.commands_path, one.table, _why(one) + earlier, who=STORE)
+            commands.suspend(self.task.commands_path, one.table, _reason(one) + earlier, who=STORE)
 
     def for_layout(self, one: LeftChange, error: UnsupportedError) -> None:
-        """Suspends a table whose changes are not stored, and asks for a new baseline; it can begin once the
-        columns are others."""
+        """Suspends a table whose changes are not stored, and requests a new baseline; it can start once the
+        columns have changed."""
         state, path = self._state(one.table, one.position), self.task.commands_path
         if state is not None and not state.gap:
             why = f"{UNSTORED}: {in_one_line(error)}"
@@ -96,14 +96,15 @@ class TableSuspensions:
             commands.give(path, commands.ANEW, [one.table], why=why, who=STORE)
 
     def _state(self, table: str, position: str) -> TableLifecycle | None:
-        """The lifecycle of a table; None if its baseline has what was changed at a position."""
+        """Returns the lifecycle of a table; None if its baseline already includes the change at a
+        position."""
         state = lifecycle.read(self.task)[table]
         if state.baseline is not None and position < state.baseline.position:
             return None
         return state
 
 
-def _why(one: BadValue) -> str:
+def _reason(one: BadValue) -> str:
     at = f"change number {number_of(one.change_seq)} (change_seq {one.change_seq})"
     other = (
         f"correct it at the source, or keep the column as text (`types: {{{one.table}.{one.column}: "

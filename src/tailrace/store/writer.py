@@ -1,9 +1,9 @@
 """One store batch: LOG records in, change tables and TRACKING out.
 
-One job per batch, whatever the number of tables: its tasks (`running.py`) decode and write parquet parts
-(`task.py`), the driver commits them. Order: change tables, the `stored` record, TRACKING; each commit
-carries the change number reached and is skipped when the table is already there, so a batch that is
-replayed, whole or with other boundaries, changes nothing.
+Each batch is one job, whatever the number of tables: its tasks (`running.py`) decode and write Parquet parts
+(`task.py`), the driver commits them. Order: change tables, the `stored` record, TRACKING. Each commit carries
+the change number reached and is skipped if the table has it already, so a replayed batch, whole or with other
+boundaries, changes nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .unstorable import TableSuspensions
 _Versions = list[tuple[int, Relation]]
 """A relation's layouts, each with the change number from which it is valid."""
 _SIDE_BY_SIDE = 8
-"""From so many change tables on, commits are made by several threads."""
+"""With at least this number of change tables, commits are made by several threads."""
 
 
 @dataclass(frozen=True)
 class StorePaths:
     """Paths of a store batch: Delta tables that are read and written, and per table name the path and policy
     of the change table; `log`: LOG's path; `passed`: the change number up to which no target needs anything
-    from it."""
+    from LOG."""
 
     relations: str
     tracking: str
@@ -57,8 +57,8 @@ class StorePaths:
 class Store:
     """Stores batches of LOG records; holds the layouts and the change number stored per change table.
 
-    `suspend`: suspends tables for what their change tables cannot hold, before the batch can be seen; None:
-    values become NULL, and a layout is an error.
+    `suspend`: suspends tables for changes that their change tables cannot hold, before the batch is visible;
+    None: values become NULL, and a layout causes an error.
     """
 
     def __init__(self, paths: StorePaths, *, suspend: TableSuspensions | None = None) -> None:
@@ -75,12 +75,12 @@ class Store:
 
     @property
     def reached(self) -> int:
-        """The change number up to which everything is stored; -1 if nothing is."""
+        """The change number up to which everything is stored; -1 if nothing is stored."""
         return self._tracking_after
 
     def batch(self, run: Run) -> Stored | None:
-        """Stores the records of one batch, whose tasks `run` runs; gives what was stored, None when there was
-        nothing new."""
+        """Stores the records of one batch, whose tasks `run` runs; returns what was stored, or None if there
+        was nothing new."""
         self._refresh()
         plan = StorePlan(
             self._plans,
@@ -91,22 +91,21 @@ class Store:
             self._bad_after,
         )
         found = self._results(run, plan)
-        met = [(first, last) for one in found if one.kind == "met" for first, last in one.info["runs"]]
-        gaps.refuse(gaps.missing(self._tracking_after, met), self._paths.log)
+        runs = [(first, last) for one in found if one.kind == "numbers" for first, last in one.info["runs"]]
+        gaps.refuse(gaps.missing(self._tracking_after, runs), self._paths.log)
         commits = [one.info for one in found if one.kind == "commit"]
         end = max((c["number"] for c in commits), default=self._tracking_after)
-        gaps.refuse_half(met, end, self._paths.log)
+        gaps.refuse_half(runs, end, self._paths.log)
         if end <= self._tracking_after:
             return None
         last = max(commits, key=lambda c: c["number"])
         return self._commit(found, last)
 
     def begin(self) -> int:
-        """Checks that LOG has everything that is not stored yet; returns the change number to continue
-        after.
+        """Checks that LOG has everything that is not stored yet; returns the change number to continue after.
 
-        Where something is missing that no target needs, the store continues behind it, and change tables and
-        TRACKING say that they are complete from there on.
+        If only records that no target needs are missing, the store continues after them, and marks change
+        tables and TRACKING as complete from there on.
 
         Raises:
             PositionError: records are missing, or LOG is another one.
@@ -117,7 +116,7 @@ class Store:
             last = lost[-1][1]
             if last > order_key(self._paths.passed()):
                 gaps.refuse(lost, self._paths.log)
-            # A change table is ahead of TRACKING where a batch ended in between.
+            # A change table is ahead of TRACKING if a batch ended in between.
             self._plans = {relid: replace(p, after=max(p.after, last)) for relid, p in self._plans.items()}
             reached = {p.path: p.after for p in self._plans.values() if lake.exists(p.path)}
             for path, after in (*sorted(reached.items()), (self._paths.tracking, last)):
@@ -130,7 +129,7 @@ class Store:
         try:
             return run(plan)
         except Exception:
-            if self._paths.log:  # a missing file causes an error like any other
+            if self._paths.log:  # the cause may be a missing file
                 gaps.refuse(gaps.holes(self._paths.log, self._tracking_after), self._paths.log)
             raise
 
@@ -153,8 +152,8 @@ class Store:
                 self._paths.quarantine, bad, progress=progress, after={STORE_APP: _known(self._bad_after)}
             )
             self._bad_after = upto
-        # By path, not by relation: a table dropped and created again has two relation ids and one change
-        # table.
+        # By path, not by relation: a table that was dropped and created again has two relation ids and one
+        # change table.
         relids: dict[str, list[int]] = {}
         for relid, plan in self._plans.items():
             relids.setdefault(plan.path, []).append(relid)
@@ -209,7 +208,7 @@ class Store:
         by_relid: dict[int, _Versions] = {}
         names: set[str] = set()
         for one in self._history:
-            # The very first layout is valid from the beginning; that of a recreated table from where it
+            # The first layout is valid from the beginning; that of a table created again from where it
             # appeared.
             again = one.relation.relid in by_relid or one.relation.table in names
             names.add(one.relation.table)
@@ -219,15 +218,15 @@ class Store:
             if (seen := self._layouts.get(relid, [])) != layouts:
                 for start, layout in layouts[max(len(seen) - 1, 0) :]:
                     self._adapt(relid, self._changes(layouts), start, layout)
-        # Two relations may share a change table (dropped and created again): each writes its newest schema,
-        # in which columns of the earlier one may have other names by now.
+        # Two relations may have one change table (dropped and created again): each writes its newest schema,
+        # in which columns of the earlier one may have other names.
         paths = {path for path in map(self._changes, by_relid.values()) if lake.exists(path)}
         schemas = {path: lake.arrow_schema(path) for path in paths}
         self._plans = {k: self._plan(k, layouts, schemas) for k, layouts in by_relid.items()}
         self._layouts = by_relid
 
     def _adapt(self, relid: int, path: str, start: int, layout: Relation) -> None:
-        """Adapts a change table to a layout, or notes that it cannot have it."""
+        """Adapts a change table to a layout, or records that it cannot hold it."""
         try:
             ensure(path, layout, start)
         except UnsupportedError as error:
@@ -236,7 +235,8 @@ class Store:
             self._refused[relid, start] = error
 
     def _changes(self, layouts: _Versions) -> str:
-        """The path of a relation's change table; a table keeps the name under which it was first seen."""
+        """Returns the path of a relation's change table; a table keeps the name under which it was first
+        seen."""
         return self._paths.changes(layouts[0][1].table)
 
     def _plan(self, relid: int, layouts: _Versions, schemas: Mapping[str, pa.Schema]) -> TablePlan:
@@ -246,7 +246,7 @@ class Store:
             return known
         after = known.after if known else order_key(lake.progress(path, STORE_APP))
         policy = self._paths.policy(name)
-        kept = tuple(
+        layouts_kept = tuple(
             KeptLayout(
                 start,
                 as_kept(schema, layout, start),
@@ -255,7 +255,7 @@ class Store:
             )
             for start, layout in layouts
         )
-        return TablePlan(name, path, schema, kept, after, policy.level)
+        return TablePlan(name, path, schema, layouts_kept, after, policy.level)
 
 
 def _known(number: int) -> ChangeNumber | None:

@@ -1,4 +1,4 @@
-"""How the changes of a batch are checked against the target and logged."""
+"""Settings by which the changes of a batch are checked against the target and logged."""
 
 from __future__ import annotations
 
@@ -9,26 +9,35 @@ import pyarrow as pa
 
 from ..engine.log_rows import KeyLogHeader
 from ..engine.rules import Rules
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..model.change import Relation
 from ..wire.keylog_values import KeyLogField
 
-LOST = "lost"
+RESULT_LOST = "lost"
+"""Returned by a merge that had committed before, in an attempt whose result was lost."""
 
 
 @dataclass(frozen=True)
-class LogPart:
-    """Where the rows of a key log go: its folder and schema, what they have in common, and the key log's
-    mode (see `keylog.LOG_MODES`); `visible`: the change number up to which rows are there for everybody.
-    `handed`: up to so many rows are handed to the driver, which writes those of all tables into one file.
-    `life`: see `KeyLog.life`."""
+class KeyLogOutput:
+    """The key log that tasks write rows for.
+
+    Attributes:
+        path: its folder.
+        schema: its columns.
+        header: the values that all rows have in common.
+        mode: a name in `keylog.key_log.LOG_MODES`.
+        visible: the last change number whose row readers see; -1 if logging has not begun.
+        max_returned_rows: at most this number of rows is returned to the driver, which writes the rows of all
+            tables to one file; more rows are written by the task.
+        life: see `KeyLog.life`.
+    """
 
     path: str
     schema: pa.Schema
     header: KeyLogHeader
     mode: str
     visible: int = -1
-    handed: int = 0
+    max_returned_rows: int = 0
     life: str = ""
 
     @property
@@ -39,35 +48,48 @@ class LogPart:
 
 @dataclass(frozen=True)
 class Audit:
-    """How a batch is audited: its rules, where flagged changes are kept, and its key log, if it has one.
+    """Settings by which a batch is audited.
 
-    `header`: how changes are written in exceptions. `counted`: how many conflicts of each kind were logged
-    before, for the limits of the rules; `after`: the change number that the target had reached. `plain`:
-    without rules; a NULL in a key refuses the batch whole. `places`: of an archive, the bits that the data
-    columns have in its column masks, in the order of `header.ordinals`. `log_only`: the target has the
-    changes; only the key log is written.
+    Attributes:
+        table: the source table.
+        rules: the rules of the table.
+        exceptions: the table of flagged and skipped changes.
+        header: the values that rows of exceptions have in common.
+        keylog: the key log; None if changes are not logged.
+        counts: the number of conflicts of each kind logged before, for the limits of the rules.
+        start: the progress of the target before the batch; -1 if the target has no progress.
+        plain: there are no rules; a NULL in a key refuses the whole batch.
+        mask_bits: the bits of the data columns in the column masks of an archive, in the order of
+            `header.ordinals`.
+        log_only: the target has the changes already; only the key log is written.
     """
 
     table: str
     rules: Rules
-    exceptions: Exceptions
+    exceptions: ApplyExceptions
     header: KeyLogHeader
-    keylog: LogPart | None = None
-    counted: Mapping[str, int] = field(default_factory=dict)
-    after: int = -1
+    keylog: KeyLogOutput | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    start: int = -1
     plain: bool = False
-    places: tuple[int, ...] = ()
+    mask_bits: tuple[int, ...] = ()
     log_only: bool = False
 
     @property
     def archives(self) -> bool:
-        """Whether the changes become rows themselves."""
+        """Whether the changes themselves become rows of the target."""
         return self.rules.mode == "archive"
 
 
-def plain_audit(table: str, relation: Relation, places: tuple[int, ...], after: int) -> Audit:
-    """The audit of a batch without rules and key log: all changes behind `after` are made to fit; `places`:
-    the bits of the relation's columns in their masks."""
+def plain_audit(table: str, relation: Relation, mask_bits: tuple[int, ...], start: int) -> Audit:
+    """Returns the audit of a batch without rules and key log, whose changes are all upserted.
+
+    Args:
+        table: the source table.
+        relation: the columns of the changes.
+        mask_bits: the bits of these columns in the column masks of the changes.
+        start: the changes up to this number are not part of the batch.
+    """
     fields = tuple(KeyLogField(c.name, c.type) for c in relation.columns)
-    header = KeyLogHeader("", "", table, after, 0, 0, fields, places, tuple(relation.key), "")
-    return Audit(table, Rules(), Exceptions("", ""), header, after=after, plain=True)
+    header = KeyLogHeader("", "", table, start, 0, 0, fields, mask_bits, tuple(relation.key), "")
+    return Audit(table, Rules(), ApplyExceptions("", ""), header, start=start, plain=True)

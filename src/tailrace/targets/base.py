@@ -1,4 +1,4 @@
-"""The contract of a target: where changes are applied to, and what every implementation must keep."""
+"""The contract that every target fulfils."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ if TYPE_CHECKING:
     from .capabilities import Capabilities
 
 
-GONE = (
-    "the target has no baseline of the table: it was removed, made again or restored from an earlier time, "
+TARGET_MISSING = (
+    "the target has no baseline of the table: it was removed, created again or restored to an earlier time, "
     "or the task reads another target now"
 )
-GONE_HINT = "put the target back where it was, or take a new baseline: `tailrace resync TASK %s`"
+TARGET_MISSING_HINT = "put the target back where it was, or take a new baseline: `tailrace resync TASK %s`"
 
 
-def gone(table: str) -> BaselineNeededError:
+def missing_baseline(table: str) -> BaselineNeededError:
     """Returns the error for a table whose target has lost its baseline."""
-    return BaselineNeededError(GONE, where=table, hint=GONE_HINT % table)
+    return BaselineNeededError(TARGET_MISSING, where=table, hint=TARGET_MISSING_HINT % table)
 
 
 @dataclass(frozen=True)
-class Demands:
-    """Conditions of a target on its rows: columns that may not be NULL, and CHECKs, name -> condition (SQL;
-    a row for which it is not true is refused)."""
+class Constraints:
+    """Constraints of a target on its rows.
+
+    Attributes:
+        not_null: the columns that may not be NULL.
+        checks: name -> SQL condition; a row for which it is not true is refused.
+    """
 
     not_null: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
@@ -46,96 +50,106 @@ class Demands:
 
 @runtime_checkable
 class Target(Protocol):
-    """A place that follows source tables. `tailrace.testing.targets.TargetConformance` checks all of this.
+    """Tables that follow source tables. `tailrace.testing.targets.TargetConformance` tests these promises:
 
-    - One batch is one commit: a reader sees all of it or none. The progress is in the same commit.
-    - Afterwards the target has exactly the relation's columns, and the rows that the source had after the
-      change `upto`; `progress` is `upto`, also for a batch without rows.
-    - A batch whose `upto` is reached already changes nothing (plan `none`); changes at or below the reached
-      number are skipped. So any batch may come again, after a crash too.
-    - Rows of a batch come in any order; (`change_seq`, `change_oper`) orders them.
-    - Inserts of keys that exist and updates of keys that do not are written all the same (upsert); deletes of
-      keys that do not exist do nothing. For tables without key they are counted in `Outcome.missing`.
-    - A batch of a table that does not exist is refused with BaselineNeededError; `alter` creates it.
+    - One batch is one commit: a reader sees the whole batch or nothing of it. The same commit has the
+      progress.
+    - After the commit the target has exactly the relation's columns, and the rows that the source had after
+      the last change of the batch (`range.end`). `progress` is `range.end`, even for a batch without rows.
+    - Changes up to the progress are skipped. A batch that ends there changes nothing (plan `none`). So any
+      batch may be merged again, for example after a crash.
+    - The rows of a batch may be in any order; (`change_seq`, `change_oper`) orders them.
+    - Inserts of existing keys and updates of missing keys are written (upsert). Deletes of missing keys do
+      nothing; for keyless tables they are counted in `ApplyOutcome.missing`.
+    - A batch of a table that does not exist is refused with BaselineNeededError; `alter` creates the table.
     - A NULL in the row key is refused with ApplyError, and nothing is written.
-    - A target that several sources feed holds rows of each; the constants of its `Place` tell them. What
-      concerns one source, a truncate or a load too, leaves the others' rows alone, and each has a progress of
-      its own. Such a target gets columns, or wider ones, and loses none.
-    - Different tables may be applied from different threads at once; one table only from one at a time.
+    - A shared target holds rows of several sources, which the constants of `TargetLocation` identify. Changes
+      of one source, including truncates and loads, do not affect the rows of others. Each source has its own
+      progress. Columns of a shared target may be added and become wider; none is removed.
+    - Threads may merge different tables at the same time, but not the same table.
     """
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do besides; the same as long as it lives."""
+        """Capabilities beyond this contract; they never change."""
 
     def exists(self, table: str) -> bool:
-        """Whether the target has that table."""
+        """Whether the target has the table."""
 
     def progress(self, table: str) -> ChangeNumber | None:
-        """The last change number that was applied; None if nothing was, or if the table does not exist."""
+<<<<<<< HEAD
+        """Returns the last change number that was applied; None if nothing was, or without a table."""
+=======
+        """Returns the last change number that was applied; None if nothing was applied, or without a
+        table."""
+>>>>>>> w-wt
 
     def version_at(self, table: str, number: int) -> int | None:
-        """The version that has the changes up to a number and no later ones (Delta: the newest such one);
-        None: the target has no versions."""
+        """Returns the version with the changes up to a number and no later ones (Delta: the newest such
+        version). None if the target has no versions."""
 
     def path(self, table: str) -> str:
-        """Where the rows of the table are: a path, or the quoted name in a database. Rows of other sources
-        may be there, too."""
+        """Returns the path of the table, or its quoted name in a database. A shared table has rows of other
+        sources, too."""
 
     def merge(self, batches: Sequence[ChangeBatch]) -> Sequence[MergeResult | TailraceError | None]:
-        """Merges batches of different tables by tasks, side by side. Each batch is one commit with its
-        progress, made from the rows that were read.
+        """Merges batches of different tables by tasks, in parallel. Each batch is one commit with its
+        progress, based on exactly the rows that were read.
 
         Returns, in the order of the batches, the result, or the error of a table whose changes were not
         applied. None: the memory of a database's merge does not hold the batch, and nothing was done.
 
-        If the target has the first changes of a batch already, the batch is merged up to there, because the
-        key log alone needs them. The caller merges the rest.
+        If the target has the first changes of a batch already, only these are merged, for the key log. The
+        caller merges the rest.
         """
 
     def loads_parts(self, table: str) -> bool:
-        """Whether `load` takes `Parts` for the table: it is loaded without the JVM."""
+        """Whether `load` accepts `Parts` for the table, so that it is loaded without the JVM."""
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
-        """Makes rows (the relation's columns) all that the target has of a table, the change number `after`
-        reached: a baseline. Makes the table when it does not exist; one that no others feed has the
-        relation's layout then. The same call again gives the same. Gives the target's version.
+        """Replaces the rows of a table by a baseline, and returns the target's version.
 
-        `rows`: `Parts` have the relation's columns, in its types (see `loads_parts`).
-        `rule_columns`: columns (name -> Spark SQL type) that rules add to the target. Where others feed it,
-        or somebody made it, it may have them: they stay, and are NULL.
+        Creates the table if it does not exist. If it is not shared, it has the relation's layout afterwards.
+        The same call again has the same result.
+
+        Args:
+            relation: the table and its layout.
+            rows: the rows; `Parts` have exactly the columns and types of the relation (see `loads_parts`).
+            after: the progress afterwards.
+            rule_columns: columns that rules add to the target (name -> Spark SQL type). A shared or manually
+                created table may have them: they stay, and are NULL.
 
         Raises:
-            BaselineNeededError: others feed the target, and it has other columns; the rows are refused.
-                Nothing was written.
+            BaselineNeededError: the target is shared and has other columns, or it refuses the rows. Nothing
+                was written.
         """
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
-        """Changes the layout, matching columns by `attnum`; makes the table when it does not exist.
+        """Changes the layout, in which `attnum` identifies columns; creates the table if it does not exist.
 
-        The same call again does nothing. Progress stays. `dry_run`: nothing is changed or locked; what can be
-        told without that is refused.
+        The same call again does nothing. The progress stays. With `dry_run` nothing is changed or locked, and
+        errors that can be detected that way are raised.
 
         Raises:
-            ApplyError: a column's type became one its values cannot be turned into faithfully; others feed
-                the target, and a column would go or become another one.
+            ApplyError: the values of a column cannot be converted faithfully to its new type; or the target
+                is shared, and a column would be removed or replaced.
         """
 
     def columns(self, table: str) -> dict[str, str]:
-        """Names and Spark SQL types of the columns the table has now, in order."""
+        """Returns the names and Spark SQL types of the table's columns, in order."""
 
     def rule_columns(self, table: str) -> set[str]:
-        """Those of its columns that rules have added (`apply.rule_columns`)."""
+        """Returns the columns that rules have added to the table (see `targets.rule_columns`)."""
 
-    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
-        """The rows under keys (columns: the key's), all or at least those among `keys`, in the relation's
-        columns and types; NULL in columns that the target lacks."""
+    def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
+        """Returns rows in the relation's columns and types, NULL in missing columns: those with the `keys`
+        (key columns), and possibly more."""
 
-    def demands(self, table: str) -> Demands:
-        """What the table asks of rows that a target cannot be given at all otherwise."""
+    def constraints(self, table: str) -> Constraints:
+        """Returns the constraints that a merge has to check itself because the target does not."""
 
     def maintain(self, table: str, small_files: int, past: Past) -> None:
-        """Joins files once there are that many small ones, and drops files that no version within
-        `vacuum_after` seconds needs; rows and progress stay."""
+        """Compacts files if there are at least `small_files` small ones, and deletes files that no version
+        that is kept (`past`) needs. Rows and progress stay."""

@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class KeepsNotes(Protocol):
-    """Keeps a note of a batch's key log, in the batch's own commit."""
+    """A target that stores a note about a batch's key log files in the commit of the batch."""
 
     def notes(self) -> list[tuple[str, int, str]]:
-        """All notes: table, change number, note; those of a table in order."""
+        """Returns all notes as (table, change number, note), those of a table in order."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Capabilities:
     """Capabilities of a target.
 
     Attributes:
-        versions: the target has its rows as of older change numbers. If a crash has kept changes from the key
-            log, their outcome is decided again from these rows. A target without versions has notes, or no
+        versions: the target has its rows as of older change numbers. If a crash prevented that changes were
+            logged, their outcome is decided again from these rows. A target without versions has notes, or no
             key log.
-        memory_bytes: about how much memory a task that works for the target may use; None: no limit.
-        ordered: a batch that this memory does not hold is read in the order of its changes.
-        notes: keeps notes; None: the target keeps none.
+        memory_bytes: the approximate memory that a task of the target may use; None: no limit.
+        ordered: batches that are larger than this memory must be in the order of their changes.
+        notes: reads the notes; None: the target stores no notes.
     """
 
     versions: bool = False
@@ -34,5 +34,5 @@ class Capabilities:
     notes: KeepsNotes | None = None
 
     def key_log_notes(self) -> list[str]:
-        """All notes of the target about its key log; none if it keeps none."""
+        """Returns all notes of the target about its key log; empty if it stores no notes."""
         return [] if self.notes is None else [note for _, _, note in self.notes.notes()]

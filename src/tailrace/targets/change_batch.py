@@ -31,7 +31,7 @@ _HEADERS = {
     AT: "timestamp",
 }
 _PART_ROWS = 200_000
-"""At about this many rows a file is cut."""
+"""The approximate number of rows of a part of a file."""
 _EXTRA = [pa.field(MASK, pa.binary()), pa.field(AT, pa.timestamp("us", "UTC"))]
 
 
@@ -55,14 +55,14 @@ class ChangeBatch:
         position: hex; changes at earlier positions in the log are not part of the batch, because the baseline
             has them.
         before: the layout that the target has before the batch; None: `relation`.
-        counts: how many rows of each kind there are at most (keys: `SPECIAL`; a missing key counts as 0). A
-            step for a kind that does not occur is skipped.
+        counts: the maximum number of rows of each kind (keys: `SPECIAL`; a missing key counts as 0). Steps
+            for kinds that do not occur are skipped.
         open_window: the changes are from the time in which the baseline was read. Some of them may be in the
             target's rows already, so they are upserted whatever rules the table has.
         logged: the key log has the changes already: a new baseline or an operator has put the target back.
         log_only: the target has the changes already; only the key log needs them.
         appends: the changes are added to the target's rows without reading these.
-        projection: the mapping from the change table's columns to `relation`; None: there is none.
+        projection: the mapping from the change table's columns to `relation`; None: the columns are the same.
         staged: the changes, if Spark's SQL has computed them: in files of this batch alone.
         rows: the changes, if they have been read already.
         files, columns: paths of the files that may have changes of the batch, and their columns. A batch has
@@ -95,30 +95,31 @@ class ChangeBatch:
     partition: Mapping[str, str] = field(default_factory=dict)
     audit: Audit | None = None
 
-    def may(self, *kinds: str) -> bool:
+    def may_contain(self, *kinds: str) -> bool:
         """Whether changes of any of these kinds may occur."""
         return any(self.counts.get(kind, 0) for kind in kinds)
 
     @property
     def size(self) -> int:
-        """The number of changes, as far as they were counted; 1 at least."""
+        """The number of changes, as far as they were counted; at least 1."""
         return max(1, sum(self.counts.get(kind, 0) for kind in "IUD"))
 
     def ambiguous(self) -> str | None:
-        """Why changes of an open window cannot be told from the rows that were read in it; None: they can."""
+        """Returns why it is not clear which changes of an open window the baseline has; None if it is
+        clear."""
         if not self.open_window:
             return None
         if not self.relation.key:
             return "the table lost its key while its baseline was read in an open window"
-        # A moved row takes its absent columns from the row under the old key, unless the target has it under
-        # the new key already. Which of the two holds is not known.
-        if self.may("absent") and self.may("key_changes"):
+        # A row whose key changed takes its absent columns from the row with the old key, unless the target
+        # has it with the new key already. The batch does not say which is the case.
+        if self.may_contain("absent") and self.may_contain("key_changes"):
             return "keys and large values changed together while its baseline was read in an open window"
         return None
 
     @property
     def extra(self) -> pa.Schema:
-        """The columns that a merge needs besides the data, see `engine.columns`."""
+        """The columns besides the data columns that a merge needs, see `engine.columns`."""
         letter = [pa.field(LETTER, pa.string())] if self.audit is not None and self.audit.archives else []
         more = [] if self.staged is None else [f for f in self.staged.schema if f.name in self.staged.more]
         return pa.schema([*_EXTRA, *letter, *more])
@@ -129,10 +130,10 @@ class ChangeBatch:
         return tuple((self.layout or self.relation).columns)
 
     def located(self) -> ChangeBatch:
-        """The batch with its files, which it names from then on: every task reads the same.
+        """Returns the batch with the paths of its files, so that every task reads the same files.
 
         Raises:
-            PositionError: some of its changes may be gone.
+            PositionError: some of its changes may have been deleted.
         """
         if self.columns is not None:
             return self
@@ -145,11 +146,11 @@ class ChangeBatch:
             return replace(self, files=tuple(files), columns=lake.arrow_schema(table))
 
     def between(self, start: int | None, end: int) -> ChangeBatch:
-        """The changes of a part of the range."""
+        """Returns the batch of a part of the range."""
         return replace(self, range=ChangeRange(start, end), files=(), columns=None, rows=None)
 
     def read(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The changes of a located batch, in the columns and types that a merge wants."""
+        """Yields the changes of a located batch in the `wanted` columns and types."""
         if self.rows is None:
             yield from self.read_files(wanted, self.files)
             return
@@ -157,7 +158,7 @@ class ChangeBatch:
             yield from self._typed(batch, wanted).to_batches()
 
     def parts(self) -> list[FilePart]:
-        """The files of a located batch in parts, one a task; large files are cut between row groups."""
+        """Returns the files of a located batch, one per task; large files are split between row groups."""
         found = []
         for path in self.files:
             fs, full = lake.filesystem(path)
@@ -175,29 +176,32 @@ class ChangeBatch:
         return found
 
     def read_files(self, wanted: pa.Schema, files: Sequence[str | FilePart]) -> Iterator[pa.RecordBatch]:
-        """The changes in these files, in the columns and types that a merge wants."""
+        """Yields the changes in these files in the `wanted` columns and types."""
         names = [self._source_of(n) for n in wanted.names]
-        for batch in self._chosen({n for n in names if n is not None}, files):
+        for batch in self._in_range({n for n in names if n is not None}, files):
             yield from self._typed(batch, wanted).to_batches()
 
     def read_whole(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The changes of a located batch in columns of their table (None: all, which `rows` has)."""
+        """Yields the changes of a located batch in the given columns of their table; None: in all columns."""
         kinds = self.schema if columns is None else pa.schema([self.schema.field(n) for n in columns])
-        for batch in self._chosen(set(kinds.names), self.files):
+        for batch in self._in_range(set(kinds.names), self.files):
             columns = [column(batch, f.name, f) for f in kinds]
             yield from pa.table(columns, schema=kinds).to_batches()
 
     def _source_of(self, name: str) -> str | None:
-        """The change table's column that a merge's column is made from, if it has that one; None: none is."""
+        """Returns the column of the change table from which a column of a merge is computed; None if it is
+        computed from none."""
         if name in _HEADERS:
             return PREFIX + _HEADERS[name]
-        made = self.projection
-        if made is None or (name.startswith(PREFIX) and name not in (*made.sources, *made.constants)):
-            return self._kept(name)  # an archive has headers, too
-        return None if name not in made.sources else self._kept(made.sources[name])
+        mapping = self.projection
+        if mapping is None or (
+            name.startswith(PREFIX) and name not in (*mapping.sources, *mapping.constants)
+        ):
+            return self._stored_name(name)  # an archive has headers, too
+        return None if name not in mapping.sources else self._stored_name(mapping.sources[name])
 
-    def _kept(self, name: str) -> str:
-        """The name of a column in the change table: one that had another type later has another name."""
+    def _stored_name(self, name: str) -> str:
+        """Returns the name of a column in the change table; a column whose type changed later has another."""
         return name if self.staged is not None else kept_as(self.schema.names, name, self.range.end)
 
     @property
@@ -207,53 +211,54 @@ class ChangeBatch:
         return self.columns
 
     def mask_bits(self) -> tuple[int, ...]:
-        """The bits of the columns in the masks of the change table."""
-        names, mine = self.schema.names, [c.name for c in self.relation.columns]
+        """Returns the bits of the columns in the masks of the change table."""
+        stored, names = self.schema.names, [c.name for c in self.relation.columns]
         if self.staged is not None:
-            return ordinals(self.staged.names, mine)
+            return ordinals(self.staged.names, names)
         if self.projection is not None:
-            sources = {one: self._kept(source) for one, source in self.projection.sources.items()}
-            return replace(self.projection, sources=sources).mask_bits(names, mine)
-        return ordinals(names, [self._kept(name) for name in mine])
+            sources = {one: self._stored_name(source) for one, source in self.projection.sources.items()}
+            return replace(self.projection, sources=sources).mask_bits(stored, names)
+        return ordinals(stored, [self._stored_name(name) for name in names])
 
     def _typed(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
-        """A file's columns under a merge's names; those younger than the file are NULL."""
+        """Returns rows of a file in the wanted columns; columns that were added later are NULL."""
         columns = []
-        for each in wanted:
-            source = self._source_of(each.name)
+        for field_ in wanted:
+            source = self._source_of(field_.name)
             if source is None and self.projection is not None:
-                columns.append(self.projection.column(batch, each))
+                columns.append(self.projection.column(batch, field_))
             else:
-                columns.append(column(batch, source, each))
+                columns.append(column(batch, source, field_))
         return pa.table(columns, schema=wanted)
 
-    def _chosen(self, columns: set[str], files: Sequence[str | FilePart]) -> Iterator[pa.RecordBatch]:
-        """The rows of the files, as they are there: those of another layout may be of other types."""
-        for each in files:
-            path, groups = (each, None) if isinstance(each, str) else (each.path, list(each.groups))
+    def _in_range(self, columns: set[str], files: Sequence[str | FilePart]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of files that belong to the batch, in the types of each file."""
+        for part in files:
+            path, groups = (part, None) if isinstance(part, str) else (part.path, list(part.groups))
             fs, full = lake.filesystem(path)
             with pq.ParquetFile(full, filesystem=fs, buffer_size=1 << 20) as file:
-                there = [n for n in file.schema_arrow.names if n in columns | {_SEQ, _POSITION}]
-                for batch in file.iter_batches(row_groups=groups, columns=there, use_threads=False):
-                    yield batch.filter(self._mine(batch))
+                names = [n for n in file.schema_arrow.names if n in columns | {_SEQ, _POSITION}]
+                for batch in file.iter_batches(row_groups=groups, columns=names, use_threads=False):
+                    yield batch.filter(self._includes(batch))
 
-    def _mine(self, rows: pa.RecordBatch) -> pa.Array:
+    def _includes(self, rows: pa.RecordBatch) -> pa.Array:
+        """Returns for each row whether the batch has it."""
         number = pc.utf8_slice_codeunits(rows[_SEQ], TIME_DIGITS, TIME_DIGITS + NUMBER_DIGITS)
-        mine = pc.less_equal(number, f"{self.range.end:0{NUMBER_DIGITS}d}")
+        included = pc.less_equal(number, f"{self.range.end:0{NUMBER_DIGITS}d}")
         if self.range.start is not None:
-            mine = pc.and_(mine, pc.greater(number, f"{self.range.start:0{NUMBER_DIGITS}d}"))
+            included = pc.and_(included, pc.greater(number, f"{self.range.start:0{NUMBER_DIGITS}d}"))
         if self.position:
-            mine = pc.and_(mine, pc.greater_equal(rows[_POSITION], self.position))
-        return mine
+            included = pc.and_(included, pc.greater_equal(rows[_POSITION], self.position))
+        return included
 
 
-def audit_of(one: ChangeBatch) -> Audit:
-    """Returns the audit of a located batch: its rules, or none, and the bits of its columns in masks."""
-    places = one.mask_bits()
-    if (audit := one.audit) is None:
-        return plain_audit(one.table, one.relation, places, one.range.lower)
-    header = replace(audit.header, ordinals=places)
-    if one.staged is not None:
-        header = replace(header, fields=tuple(map(one.staged.logged_as, header.fields)))
+def audit_of(batch: ChangeBatch) -> Audit:
+    """Returns the audit of a located batch, with the bits of its columns in masks."""
+    mask_bits = batch.mask_bits()
+    if (audit := batch.audit) is None:
+        return plain_audit(batch.table, batch.relation, mask_bits, batch.range.lower)
+    header = replace(audit.header, ordinals=mask_bits)
+    if batch.staged is not None:
+        header = replace(header, fields=tuple(map(batch.staged.logged_as, header.fields)))
     log = replace(audit.keylog, header=header) if audit.keylog else None
     return replace(audit, header=header, keylog=log)

@@ -1,4 +1,5 @@
-"""Change rows as tasks get them: their order, their operation and their columns, in the types of a layout."""
+"""Change rows as Spark DataFrames: their order, their operation and their columns in the types of a
+layout."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ LEFT_OUT = {
     UNKNOWN_MATCH: ("the row criteria need a column that an image leaves out", _FULL),
     UNKNOWN_VALUE: ("an expression of the mapping needs a column that an image leaves out", _FULL),
 }
-"""What jobs of a mapping fail with, the change sequence behind it -> what is told of it, and its hint."""
+"""Prefix of the error that a mapping's job raises, followed by the change sequence -> message and hint."""
 
 
 def col(name: str, of: str | None = None) -> Column:
-    """A column by its exact name, whatever characters it has."""
+    """Returns a column by its exact name, whatever characters it has."""
     from pyspark.sql import functions as F
 
     return F.col(f"{of}.{quoted(name)}" if of else quoted(name))
@@ -42,12 +43,12 @@ def images(
     after: int = -1,
     extras: Mapping[str, Column] | None = None,
 ) -> DataFrame:
-    """Change rows with numbers above `after`: `SEQ`, `OPER`, what is asked for in `extras` (by name), and the
-    relation's columns in its types; NULL in those that the changes lack, and where judged changes (`WHY`)
-    have values that are none of them."""
+    """Returns change rows with numbers above `after`: `SEQ`, `OPER`, the `extras` by name, and the relation's
+    columns in its types. Missing columns are NULL, and in validated changes (`WHY`) values that do not
+    fit."""
     from pyspark.sql import functions as F
 
-    df, judged = changes.df, WHY in changes.df.columns
+    df, validated = changes.df, WHY in changes.df.columns
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     if after >= 0:
         df = df.where(F.substring(seq, 17, 19) > f"{after:019d}")
@@ -55,13 +56,13 @@ def images(
     data = []
     for c in relation.columns:
         value = col(c.name) if c.name in have else F.lit(None)
-        data.append((value.try_cast(c.type) if judged else value.cast(c.type)).alias(c.name))
+        data.append((value.try_cast(c.type) if validated else value.cast(c.type)).alias(c.name))
     extra = [value.alias(name) for name, value in (extras or {}).items()]
     return df.select(seq.alias(SEQ), oper.alias(OPER), *extra, *data)
 
 
 def newer(changes: ChangeTable, after: int) -> ChangeTable:
-    """The changes with numbers above `after`."""
+    """Returns the changes with numbers above `after`."""
     from pyspark.sql import functions as F
 
     if after < 0:
@@ -71,7 +72,7 @@ def newer(changes: ChangeTable, after: int) -> ChangeTable:
 
 
 def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
-    """Rows in a relation's columns and types; NULL in those that they do not have."""
+    """Returns rows in a relation's columns and types; missing columns are NULL."""
     from pyspark.sql import functions as F
 
     have = set(rows.columns)
@@ -80,14 +81,14 @@ def shaped(rows: DataFrame, relation: Relation) -> DataFrame:
 
 
 def masked(changes: ChangeTable) -> dict[str, Column]:
-    """`MASK` of change rows, to be asked for with them; nothing when all their images are whole."""
+    """Returns the mask of change rows as an extra for `images`; empty if all their images are complete."""
     name = changes.header("column_mask")
     return {MASK: col(name)} if name in changes.df.columns else {}
 
 
 def ordinals(names: Sequence[str], columns: Iterable[str]) -> tuple[int, ...]:
-    """The bits of columns in the masks of a change table, which has these `names`; a column that it does not
-    have is in no mask.
+    """Returns the bits of columns in the masks of a change table with the columns `names`; a column that is
+    not in the table is in no mask.
 
     >>> ordinals(["seq", "id", "v"], ["v", "new"])
     (2, 3)
@@ -96,8 +97,8 @@ def ordinals(names: Sequence[str], columns: Iterable[str]) -> tuple[int, ...]:
 
 
 def last_truncate(changes: ChangeTable, counts: Mapping[str, int], after: int = -1) -> str | None:
-    """The `change_seq` of the last truncate with a number above `after`; runs a job, if `counts` says that
-    there may be one."""
+    """Returns the `change_seq` of the last truncate with a number above `after`. Runs a job, unless `counts`
+    says that there is no truncate."""
     from pyspark.sql import functions as F
 
     if not counts.get("T"):
@@ -111,13 +112,13 @@ def last_truncate(changes: ChangeTable, counts: Mapping[str, int], after: int = 
 
 
 def since(changes: ChangeTable, seq: str) -> ChangeTable:
-    """The changes after a `change_seq`."""
+    """Returns the changes after a `change_seq`."""
     return changes.with_df(changes.df.where(col(changes.header("change_seq")) > seq))
 
 
 def refused(error: BaseException, table: str) -> ApplyError | None:
-    """The ApplyError for a job that failed because an image leaves out what a mapping needs; None for any
-    other failure."""
+    """Returns the error for a job that failed because an image leaves out a column that a mapping needs; None
+    for any other failure."""
     for mark, (what, hint) in LEFT_OUT.items():
         _, found, rest = str(error).partition(mark)
         if found:
@@ -127,7 +128,8 @@ def refused(error: BaseException, table: str) -> ApplyError | None:
 
 @contextmanager
 def explaining(table: str, where: str) -> Iterator[None]:
-    """Has what fails on a table's changes come out as what it means; our own errors as they are."""
+    """Turns errors about a table's changes into ApplyErrors that explain them; TailraceErrors are not
+    changed."""
     try:
         yield
     except TailraceError:

@@ -1,7 +1,7 @@
 """Splits the changes of a large batch into shards, so that one task can merge each.
 
-All that is decided is per key: the changes of a key are in one shard, and so are keys that changes of keys
-link. Tasks read the files of a batch, hash the keys, and write the rows of each shard to files of their own.
+Changes are decided per key. So all changes of a key are in one shard, and so are keys that are linked by an
+update of the key. Tasks read the files of a batch, hash the keys, and write a file for each shard.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Ints = npt.NDArray[np.int64]
 _PAIR = pa.schema([("old", pa.int64()), ("new", pa.int64())])
 _HALF = pa.schema([(SEQ, pa.string()), (OPER, pa.string()), ("hash", pa.int64())])
 _LINK = pa.schema([("key", pa.int64()), ("least", pa.int64())])
-_HELD = 64 << 20
-"""Bytes of rows that a task holds before it writes them."""
+_MAX_IN_MEMORY = 64 << 20
+"""Bytes of rows that a task collects before it writes them."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,23 @@ class LinkTask:
         wanted = pa.schema([self.columns.field(n) for n in (SEQ, OPER, *self.by)])
         found, known = [_HALF.empty_table()], [one.read([SEQ]) for one in self.alone]
         for batch in self.batch.read_files(wanted, [file]):
-            mine = batch.filter(pc.is_in(batch[OPER], value_set=pa.array([BEFORE, UPDATE])))
+            images = batch.filter(pc.is_in(batch[OPER], value_set=pa.array([BEFORE, UPDATE])))
             if known:
                 seqs = pa.concat_tables(known)[SEQ].combine_chunks()
-                mine = mine.filter(pc.and_(pc.equal(mine[OPER], UPDATE), pc.is_in(mine[SEQ], value_set=seqs)))
-            words = hashes([mine[n] for n in self.by]).view(np.int64)
-            found.append(pa.table([mine[SEQ], mine[OPER], pa.array(words)], schema=_HALF))
-        images = pa.concat_tables(found)
+                wanted_seq = pc.is_in(images[SEQ], value_set=seqs)
+                images = images.filter(pc.and_(pc.equal(images[OPER], UPDATE), wanted_seq))
+            key_hashes = hashes([images[n] for n in self.by]).view(np.int64)
+            found.append(pa.table([images[SEQ], images[OPER], pa.array(key_hashes)], schema=_HALF))
+        table = pa.concat_tables(found)
         if known:
-            return None, _kept(self.folder, images)
-        pairs, alone = paired(images)
-        return _kept(self.folder, pairs), _kept(self.folder, alone)
+            return None, _write(self.folder, table)
+        pairs, alone = paired(table)
+        return _write(self.folder, pairs), _write(self.folder, alone)
 
 
 def paired(images: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Of before images and updates (`SEQ`, `OPER`, `hash`) those of one change as pairs of different hashes,
-    and the before images that are alone."""
+    """Returns the pairs of different hashes of updates and their before images, and the before images without
+    an update; `images`: `SEQ`, `OPER`, `hash`."""
     rows = images.combine_chunks()
     if not rows.num_rows:
         return _PAIR.empty_table(), _HALF.empty_table()
@@ -71,20 +72,20 @@ def paired(images: pa.Table) -> tuple[pa.Table, pa.Table]:
     seq = one(rows[SEQ])
     change = np.concatenate([[0], np.cumsum(pc.not_equal(seq[1:], seq[:-1]).to_numpy(zero_copy_only=False))])
     before = pc.equal(one(rows[OPER]), BEFORE).to_numpy(zero_copy_only=False)
-    words = one(rows["hash"]).to_numpy()
+    key_hashes = one(rows["hash"]).to_numpy()
     at = np.full((2, int(change[-1]) + 1), -1, np.int64)
-    for side, mine in enumerate((before, ~before)):
-        at[side, change[mine]] = np.flatnonzero(mine)
-    whole = np.asarray((at >= 0).all(axis=0))
-    old, new = words[at[0, whole]], words[at[1, whole]]
-    moved = old != new
-    alone = pa.array(before & ~whole[change])
-    return pa.table([old[moved], new[moved]], schema=_PAIR), rows.filter(alone)
+    for side, mask in enumerate((before, ~before)):
+        at[side, change[mask]] = np.flatnonzero(mask)
+    complete = np.asarray((at >= 0).all(axis=0))
+    old, new = key_hashes[at[0, complete]], key_hashes[at[1, complete]]
+    changed = old != new
+    alone = pa.array(before & ~complete[change])
+    return pa.table([old[changed], new[changed]], schema=_PAIR), rows.filter(alone)
 
 
 def links(files: Sequence[tuple[ScratchFile | None, ScratchFile | None]], folder: str) -> ScratchFile | None:
-    """A file of the hashes of linked keys, and for each the least that it is linked to; None: no key changes.
-    `files`: what `LinkTask` returns, with `alone` and without."""
+    """Writes a file with the hashes of linked keys, and for each the smallest hash that it is linked to.
+    Returns None if no key changes. `files`: the results of all `LinkTask`s, those with `alone` included."""
     pairs = [one.read() for one, _ in files if one is not None]
     images = [one.read() for _, one in files if one is not None]
     more, _ = paired(pa.concat_tables([_HALF.empty_table(), *images]))
@@ -92,12 +93,12 @@ def links(files: Sequence[tuple[ScratchFile | None, ScratchFile | None]], folder
     if not both.num_rows:
         return None
     keys, least = linked(one(both["old"]).to_numpy(), one(both["new"]).to_numpy())
-    return _kept(folder, pa.table([keys, least], schema=_LINK))
+    return _write(folder, pa.table([keys, least], schema=_LINK))
 
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of a batch by shard, and the `change_seq` of the truncates among them."""
+    """Files with the rows of each shard, and the `change_seq` of the truncates among them."""
 
     files: tuple[tuple[int, ScratchFile], ...]
     truncates: tuple[str, ...]
@@ -109,11 +110,11 @@ class SplitTask:
 
     Attributes:
         batch: the batch.
-        columns: those that a merge wants.
-        by: the columns by which rows belong together.
-        shards: how many there are.
-        folder: where the files of shards go.
-        links: what `links` gives.
+        columns: the columns of the shards' files.
+        by: the key columns; rows with the same values in them go to the same shard.
+        shards: the number of shards.
+        folder: the folder of the shards' files.
+        links: the file that `links` writes.
     """
 
     batch: ChangeBatch
@@ -136,22 +137,23 @@ class SplitTask:
             )
             for begin, end, writer in zip([0, *ends[:-1]], ends, writers, strict=True):
                 writer.write(rows.slice(begin, end - begin))
-            if sum(writer.held for writer in writers) > _HELD:
+            if sum(writer.unwritten for writer in writers) > _MAX_IN_MEMORY:
                 for writer in writers:
                     writer.flush()
         closed = [(n, writer.close()) for n, writer in enumerate(writers)]
-        return Split(tuple((n, made) for n, made in closed if made is not None), tuple(truncates))
+        return Split(tuple((n, file) for n, file in closed if file is not None), tuple(truncates))
 
     def _shard(self, batch: pa.RecordBatch) -> Ints:
-        words = hashes([batch[n] for n in self.by])
+        """Returns the shard of each row."""
+        key_hashes = hashes([batch[n] for n in self.by])
         if self._links is not None:
             keys, least = self._links
-            own = words.view(np.int64)
-            at = np.minimum(np.searchsorted(keys, own), len(keys) - 1)
-            words = np.where(keys[at] == own, least[at], own).view(np.uint64)
-        # Truncates have no key; what they say is in the first shard.
-        mine = pc.equal(batch[OPER], TRUNCATE).to_numpy(zero_copy_only=False)
-        return np.where(mine, 0, (words % np.uint64(self.shards)).astype(np.int64))
+            signed = key_hashes.view(np.int64)
+            at = np.minimum(np.searchsorted(keys, signed), len(keys) - 1)
+            key_hashes = np.where(keys[at] == signed, least[at], signed).view(np.uint64)
+        # Truncates have no key; they go to the first shard.
+        truncates = pc.equal(batch[OPER], TRUNCATE).to_numpy(zero_copy_only=False)
+        return np.where(truncates, 0, (key_hashes % np.uint64(self.shards)).astype(np.int64))
 
     @cached_property
     def _links(self) -> tuple[Ints, Ints] | None:
@@ -161,7 +163,7 @@ class SplitTask:
         return one(found["key"]).to_numpy(), one(found["least"]).to_numpy()
 
 
-def _kept(folder: str, rows: pa.Table) -> ScratchFile | None:
+def _write(folder: str, rows: pa.Table) -> ScratchFile | None:
     writer = ScratchWriter(folder, rows.schema)
     writer.write(rows)
     return writer.close()

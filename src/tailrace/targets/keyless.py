@@ -1,7 +1,7 @@
-"""What tables without a key ask of their changes: whole images, and the old row of each update and delete.
+"""Requirements of keyless tables on their changes: complete images, and a before image for each update.
 
-Without a key a row is known by all of its values. An update without its B row, or an image that leaves
-columns out, does not say which row it is about: the batch is refused before anything is written.
+Without a key, a row is identified by all of its values. An update without its before image, or an image that
+leaves columns out, does not identify a row. Such a batch is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, Row
 
 PARTIAL, UNPAIRED = "header__partial", "header__unpaired"
-"""What `aggregates` finds: the first `change_seq` of an image that leaves columns out (NULL: none does);
-whether B rows and updates are not those of the same changes."""
+"""Results of `aggregates`: the first `change_seq` of an image that leaves columns out (NULL: no image does);
+whether before images and updates belong to different changes."""
 NAME_KEY = "`--option key=...`; of OpenEdge and solidDB `--option keys=...`"
-"""How a command is told the key of a table."""
+"""Command line options that name the key of a table."""
 HINT = (
     f"name the table's key ({NAME_KEY}), have the source write whole before images, or archive the changes "
     "(`--mode archive`)"
@@ -30,13 +30,14 @@ HINT = (
 
 
 def aggregates(changes: ChangeTable) -> list[Column]:
-    """Looks for images that do not name their row, in the one pass that counts a change table."""
+    """Returns aggregates that find images that do not identify a row, for the pass that counts the
+    changes."""
     from pyspark.sql import functions as F
 
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
-    partial = oper.isin(UPDATE, BEFORE, DELETE) & _lacks(changes)
-    # Each change_seq is there once an operation. Two different sets of as many have the same sum of 64-bit
-    # hashes (and the same of those shifted) by no chance that counts.
+    partial = oper.isin(UPDATE, BEFORE, DELETE) & _leaves_columns_out(changes)
+    # Each change_seq occurs once per operation. The probability that two different sets of the same size have
+    # the same XOR of 64-bit hashes is negligible.
     hashed = F.xxhash64(seq)
     sums = [F.bit_xor(F.when(oper == kind, hashed)) for kind in (BEFORE, UPDATE)]
     many = [F.count_if(oper == kind) for kind in (BEFORE, UPDATE)]
@@ -46,7 +47,7 @@ def aggregates(changes: ChangeTable) -> list[Column]:
     ]
 
 
-def _lacks(changes: ChangeTable) -> Column:
+def _leaves_columns_out(changes: ChangeTable) -> Column:
     """Whether an image leaves a data column out."""
     given = col(changes.header("column_mask"))
     bits = mask.bits(given, [changes.ordinal(c) for c in changes.columns])
@@ -54,8 +55,8 @@ def _lacks(changes: ChangeTable) -> Column:
 
 
 def first_wrong(changes: ChangeTable, found: Row) -> tuple[str, str] | None:
-    """The first change that does not name its row, and what is wrong with it; None: all do. A second pass, of
-    batches that are refused alone."""
+    """Returns the first change that does not identify a row, and the reason; None if all do. It needs a
+    second pass, which only refused batches get."""
     from pyspark.sql import functions as F
 
     wrong = []
@@ -78,14 +79,14 @@ def refuse(name: str, wrong: tuple[str, str] | None) -> None:
     if wrong is not None:
         seq, what = wrong
         raise ApplyError(
-            f"{what}, and the table has no key: which row is meant is not told",
+            f"{what}, and the table has no key: the change does not identify a row",
             where=f"{name}, change_seq {seq}",
             hint=f"{HINT}; nothing of the batch is applied",
         )
 
 
-def refuse_marks(name: str, rules: Rules) -> None:
-    """Raises ConfigError for rules that a table without key cannot have."""
+def refuse_soft_delete(name: str, rules: Rules) -> None:
+    """Raises ConfigError if rules mark deleted rows of a keyless table."""
     if rules.mode == "soft_delete":
         raise ConfigError(
             "soft delete marks rows by their key, and the table has none",

@@ -13,16 +13,16 @@ from ..lake.delta import AddedFile
 
 @dataclass(frozen=True)
 class ApplyOutcome:
-    """What a merge did to the rows of a target.
+    """Effect of a merge on the rows of a target.
 
     Attributes:
-        inserted, updated, deleted: rows of the target, net: a key inserted and deleted in one batch counts
-            nowhere, a changed key counts as one delete and one insert.
-        version: the target's version that holds the batch (Delta: the commit's, or, when the target had the
+        inserted, updated, deleted: net numbers of rows. A key that is inserted and deleted in one batch is
+            not counted; a changed key counts as one delete and one insert.
+        version: the target's version with the batch (Delta: that of the commit, or, if the target had the
             batch already, the newest one without later changes); None if it is not known.
         plan: a name in `tailrace.targets.plans.PLANS`.
         seconds: wall time.
-        missing: deletes and old images of a table without key for which the target had no row.
+        missing: deletes and before images of a keyless table for which the target had no row.
     """
 
     inserted: int = 0
@@ -45,11 +45,11 @@ class Conflicts:
     tally: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
     def flagged(self, rules: Rules) -> int:
-        """How many are flagged."""
+        """Returns the number of flagged changes."""
         return sum(n for s, (n, _) in self.tally.items() if rules.outcome(s).flagged)
 
     def logged(self, rules: Rules) -> dict[str, int]:
-        """How many changes are logged as a conflict, by kind, of the kinds that have a limit."""
+        """Returns the number of logged conflicts by kind, for the kinds that have a limit."""
         found = dict.fromkeys(rules.limits, 0)
         for situation, (many, _) in self.tally.items():
             kind = rules.outcome(situation).conflict
@@ -58,7 +58,7 @@ class Conflicts:
         return found
 
     def counted(self, rules: Rules, before: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """Kind -> conflicts logged before the batch, and with it, of the kinds that have a limit."""
+        """Returns kind -> conflicts logged before the batch and including it, for the kinds with a limit."""
         return {k: (before.get(k, 0), before.get(k, 0) + n) for k, n in self.logged(rules).items()}
 
 
@@ -67,15 +67,16 @@ class MergeResult:
     """Result of the merge of a batch.
 
     Attributes:
-        outcome: what it did to the target.
+        outcome: the effect on the target.
         end: the last change number that was merged; None: the batch ended before its first change.
         counts: the changes by operation.
-        tally: situation -> (number of changes, first `change_seq`), of changes that did not find the row they
-            expect.
-        ends: `change_seq`, conflict and policy of the change before which the batch ended; None: it did not.
-        why: what is wrong with the values of that change; None: nothing is.
-        parts: files of the key log, not committed; none if there are no rows, or few (see `logged`).
-        logged: rows of the key log that are in no file yet; None: there are none.
+        tally: situation -> (number of changes, first `change_seq`), of changes that did not find the expected
+            row.
+        ends: `change_seq`, conflict and policy of the change before which the batch ended; None if it did not
+            end early.
+        why: the error in the values of that change; None if its values are valid.
+        parts: files of the key log that are not committed yet; empty if there are few rows (see `logged`).
+        logged: rows of the key log that are in no file yet; None if there are no such rows.
         noted: an earlier attempt has merged the changes, and a note of the target has the result.
     """
 

@@ -16,11 +16,11 @@ from .staged_changes import stage
 
 
 def merge_rows(target: Target, changes: ChangeTable, batch: ChangeBatch, folder: str) -> ApplyOutcome:
-    """Merges the changes of a DataFrame that a target does not have yet, without rules and key log: every
-    change is upserted. Returns what was done to the target's rows.
+    """Merges the changes of a DataFrame that a target does not have yet, without rules and key log: all
+    changes are upserted. Returns the effect on the target's rows.
 
     Args:
-        target: the target; it creates the table if that does not exist.
+        target: the target; the table is created if it does not exist.
         changes: the change rows.
         batch: the table, the layout, the end of the range.
         folder: a folder for files that tasks exchange.
@@ -29,9 +29,9 @@ def merge_rows(target: Target, changes: ChangeTable, batch: ChangeBatch, folder:
         ApplyError: the changes cannot be applied; nothing of them was written.
     """
     table, relation, end = batch.table, batch.relation, batch.range.end
-    if not target.exists(table):
+    if (start := target.progress(table)) is None:  # it may exist, with rows of other sources
         target.alter(table, relation, relation)
-    start = target.progress(table)
+        start = target.progress(table)
     if order_key(start) >= end:
         return ApplyOutcome(version=target.version_at(table, end))
     with explaining(table, f"apply {table}"), scratch(folder) as files:

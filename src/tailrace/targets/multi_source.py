@@ -1,4 +1,4 @@
-"""Targets that several sources feed: what concerns one source leaves the others' rows alone."""
+"""Shared targets, which several sources write to: changes of one source do not affect the rows of others."""
 
 from __future__ import annotations
 
@@ -18,25 +18,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TargetPlace:
-    """Where a source table's rows are: the target's name and, when others may feed it too, the columns of its
-    key that tell this one's rows, and their texts."""
+class TargetLocation:
+    """Location of a source table's rows.
+
+    Attributes:
+        target: the name of the target.
+        partition: key column -> constant, which together identify this source's rows in a shared target;
+            empty if the target is not shared.
+    """
 
     target: str
     partition: Mapping[str, str] = field(default_factory=dict)
 
     def app(self, table: str, app: str) -> str:
-        """Under which name the progress of the source table stands in the commits of a Delta table: each of
-        several sources has its own.
+        """Returns the application id of the source table's progress in the commits of a Delta table; in a
+        shared target each source has its own.
 
-        >>> TargetPlace("s.all", {"site": "a"}).app("s.t", "tailrace/shop")
+        >>> TargetLocation("s.all", {"site": "a"}).app("s.t", "tailrace/shop")
         'tailrace/shop/s.t'
         """
         return f"{app}/{table}" if self.partition else app
 
 
-def own_rows(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
-    """The rows that come from the source with these constants in the key."""
+def rows_in_partition(df: DataFrame, partition: Mapping[str, str]) -> DataFrame:
+    """Returns the rows with these constants in the key: those of one source."""
     for name, value in partition.items():
         df = df.where(col(name) == value)
     return df
@@ -49,57 +54,62 @@ def refuse_columns(
     want: Mapping[str, str],
     rule_columns: Collection[str] = (),
 ) -> None:
-    """Raises BaselineNeededError when a target that others may feed has other columns (name -> Spark SQL
-    type) than a source makes of it; `rule_columns`: columns that rules add, which it may have."""
-    there = {n: kind for n, kind in have.items() if n in want or n not in rule_columns}
-    if there != dict(want):
+    """Raises BaselineNeededError if a shared target has other columns (name -> Spark SQL type) than a source
+    has; `rule_columns`: columns that rules may have added."""
+    columns = {n: kind for n, kind in have.items() if n in want or n not in rule_columns}
+    if columns != dict(want):
         raise BaselineNeededError(
-            f"{target} has the columns {there}, and {table} makes {dict(want)} of it",
+            f"{target} has the columns {columns}, but {table} needs the columns {dict(want)}",
             where=table,
-            hint="sources of one target make the same columns: correct `tables`, or remove the target "
+            hint="all sources of a target need the same columns: correct `tables`, or remove the target "
             "and resync all of its sources",
         )
 
 
-def refuse_less(before: Relation, after: Relation, target: str) -> None:
-    """Raises ApplyError when a new layout takes columns of a target that others may feed: columns may come
-    (those of rules do) and become wider, and none may go, or become another."""
+def refuse_column_loss(before: Relation, after: Relation, target: str) -> None:
+    """Raises ApplyError if a new layout removes or replaces columns of a shared target. Columns may be added
+    and become wider."""
     new = {c.attnum: c for c in after.columns}
-    if gone := [c.name for c in before.columns if not _stays(c, new.get(c.attnum))]:
+    if lost := [c.name for c in before.columns if not _stays(c, new.get(c.attnum))]:
         raise ApplyError(
-            f"{', '.join(gone)} would go from {target}, or become another column; others may feed it, too",
+            f"{', '.join(lost)} would be removed from {target} or replaced; other sources may write to it",
             where=after.table,
-            hint="keep its columns in the mapping (`tables`) as its other sources make them",
+            hint="keep its columns in the mapping (`tables`) as its other sources have them",
         )
 
 
-def as_there(mine: Relation, have: Mapping[str, str]) -> Relation:
-    """A source's layout in the types that the columns of its target have (name -> Spark SQL type): another
-    source may have made some wider.
+def with_target_types(layout: Relation, have: Mapping[str, str]) -> Relation:
+    """Returns a source's layout in the types of the target's columns (name -> Spark SQL type), which another
+    source may have made wider.
 
     >>> n = Column("n", 1, "int4", "int4", "int")
-    >>> as_there(Relation(1, "eu", "item", "d", (n,)), {"n": "bigint"}).columns[0].type
+    >>> with_target_types(Relation(1, "eu", "item", "d", (n,)), {"n": "bigint"}).columns[0].type
     'bigint'
     """
-    return mine.with_columns([replace(c, type=have.get(c.name, c.type)) for c in mine.columns])
+    return layout.with_columns([replace(c, type=have.get(c.name, c.type)) for c in layout.columns])
 
 
-def beside_others(
+def shared_layouts(
     before: Relation, after: Relation, have: Mapping[str, str], ruled: Collection[str] = ()
 ) -> tuple[Relation, Relation]:
-    """Two layouts of a source in a target of several, with what the others have made of it: columns that
-    neither has, those that they have brought before this one, and wider types. `have`: its columns (name ->
-    Spark SQL type); `ruled`: those of rules.
+    """Returns an old and a new layout of a source, extended by the changes of other sources of the target:
+    further columns, new columns that another source has added already, and wider types.
+
+    Args:
+        before: the old layout.
+        after: the new layout.
+        have: the target's columns (name -> Spark SQL type).
+        ruled: the columns that rules have added.
 
     >>> n = Column("n", 1, "int4", "int4", "int")
     >>> one = Relation(1, "eu", "item", "d", (n,))
-    >>> for made in beside_others(one, one, {"n": "bigint", "gone": "string"}, ["gone"]):
-    ...     print([(c.name, c.type, c.kind) for c in made.columns])
+    >>> for layout in shared_layouts(one, one, {"n": "bigint", "gone": "string"}, ["gone"]):
+    ...     print([(c.name, c.type, c.kind) for c in layout.columns])
     [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
     [('n', 'bigint', 'int4'), ('gone', 'string', 'rule')]
     >>> two = one.with_columns([n, Column("v", 2, "bigint", "int8", "bigint")])
-    >>> for made in beside_others(one, two, {"n": "int", "v": "int"}):
-    ...     print([(c.name, c.attnum, c.type) for c in made.columns])
+    >>> for layout in shared_layouts(one, two, {"n": "int", "v": "int"}):
+    ...     print([(c.name, c.attnum, c.type) for c in layout.columns])
     [('n', 1, 'int'), ('v', 2, 'int')]
     [('n', 1, 'int'), ('v', 2, 'bigint')]
     """
@@ -115,9 +125,9 @@ def beside_others(
         if c.name in have and widens(arrow_type(c.type), arrow_type(have[c.name]))
     }
     known = {c.attnum for c in before.columns}
-    brought = [c for c in after.columns if c.attnum not in known and c.name in have]
-    old = as_there(before.with_columns([*before.columns, *brought]), have)
-    new = as_there(after, wider)
+    added = [c for c in after.columns if c.attnum not in known and c.name in have]
+    old = with_target_types(before.with_columns([*before.columns, *added]), have)
+    new = with_target_types(after, wider)
     return old.with_columns([*old.columns, *more]), new.with_columns([*new.columns, *more])
 
 

@@ -1,7 +1,7 @@
-"""Functions that run in tasks, on Arrow batches, and the rows of results that they give.
+"""Runs functions on Arrow batches in tasks, and collects the rows that they return.
 
-Classes of tasks are pickled by reference, hold paths and names only, and run in executor processes that have
-no session.
+Task classes are pickled by reference and hold only paths and names. They run in executor processes, which
+have no Spark session.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RESULT = "inserted bigint, file string"
-"""The columns of results: rows that were written, and the file that has them (`AddedFile`, as JSON)."""
+"""The columns of results: the number of written rows, and their file (`AddedFile` as JSON)."""
 
 
 def result(*, file: str | None, inserted: int = 0) -> pa.RecordBatch:
-    """One row of `RESULT`."""
+    """Returns one row of `RESULT`."""
     return pa.record_batch(
         [pa.array([inserted], pa.int64()), pa.array([file], pa.string())], ["inserted", "file"]
     )
@@ -34,12 +34,13 @@ BASELINE = Job("baseline", "baseline")
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows that are read in parts, each by the task that needs them; no JVM is needed.
+    """Rows in parts, each of which a task reads by name without the JVM.
 
     Attributes:
-        names: names of the parts.
-        read: gives the batches of one of them; picklable.
-        session: whose tasks may read them; job: the step, as `map_tasks` takes them.
+        names: the names of the parts.
+        read: returns the batches of a part; picklable.
+        session: the session whose tasks may read parts, see `map_tasks`.
+        job: the step, see `map_tasks`.
     """
 
     names: tuple[str, ...]
@@ -49,16 +50,16 @@ class Parts:
 
 
 def run(rows: DataFrame | Parts, task: Work, shape: str = RESULT) -> list[Mapping[str, Any]]:
-    """Runs a task on every partition, or part; gives one row of results each (`shape`: as Spark declares
-    them)."""
+    """Runs a task on every partition or part. Returns the rows of all results; `shape`: their Spark
+    schema."""
     if isinstance(rows, Parts):
-        one = partial(_of_part, task, rows.read)
-        found = map_tasks(one, rows.names, session=rows.session, job=rows.job)
+        run_part = partial(_run_part, task, rows.read)
+        found = map_tasks(run_part, rows.names, session=rows.session, job=rows.job)
         return [row for each in found for row in each]
     return [row.asDict() for row in over_rows(rows, task, shape).collect()]
 
 
-def _of_part(
+def _run_part(
     task: Work, read: Callable[[str], Iterable[pa.RecordBatch]], name: str
 ) -> list[Mapping[str, Any]]:
     return [row for batch in task(read(name)) for row in batch.to_pylist()]

@@ -1,7 +1,7 @@
-"""The plans of batches, and the limits by which one is chosen.
+"""The plans by which batches are merged, and the limits by which a plan is chosen.
 
-Every plan gives the same rows in one commit; they differ in cost alone, which the conformance suite
-(`tailrace.testing.targets`) proves.
+All plans write the same rows in one commit and differ only in cost. The conformance suite
+(`tailrace.testing.targets`) tests this.
 """
 
 from __future__ import annotations
@@ -17,51 +17,50 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PLANS: dict[str, str] = {
-    "none": "the target already has this batch, or there is nothing in it: no row is touched",
-    "append": "no row of the target can be meant (only inserts came and there is no key, or it is an "
-    "archive): parts are written and committed",
-    "task_local": "one task decides the changes and rewrites the files they touch",
-    "rewrite": "tasks decide the changes of a shard each, by key, and others rewrite the files that change; "
+    "none": "the target already has this batch, or the batch is empty: no row is touched",
+    "append": "the changes only add rows (inserts into a keyless table, or an archive): parts are written "
+    "and committed",
+    "task_local": "one task decides the changes and rewrites the files that they touch",
+    "rewrite": "each task decides the changes of a shard, by key; other tasks rewrite the files that change; "
     "no deletion vectors",
-    "merge": "Spark's MERGE of what remains of the changes, for targets that only Spark may write "
-    "(partitions, constraints, a change feed, deletion vectors), or where more bytes than `rewrite_limit` "
-    "would be rewritten: it marks rows in deletion vectors",
-    "replace_all": "a truncate came: what remains of the changes becomes the whole target",
-    "bag": "the same as `merge` for a table without key: Spark writes the target again, with as many copies "
-    "of each row as changes leave",
-    "upsert": "PostgreSQL: the rows that result are staged by COPY, one transaction deletes and upserts by "
-    "key",
+    "merge": "Spark's MERGE of the resulting images, for targets that only Spark may write (partitions, "
+    "constraints, a change feed, deletion vectors), or if more bytes than `rewrite_limit` would be "
+    "rewritten: it marks rows in deletion vectors",
+    "replace_all": "after a truncate: the resulting images become the whole target",
+    "keyless": "like `merge`, for a keyless table: Spark writes the target again, with the resulting number "
+    "of copies of each row",
+    "upsert": "PostgreSQL: the resulting rows are staged by COPY; one transaction deletes and upserts by key",
 }
-"""Plan name -> what it does and when."""
+"""Plan name -> description."""
 
 SPECIAL = ("I", "U", "D", "T", "key_changes", "absent")
-"""Keys of `ChangeBatch.counts`: changes by operation, key changes, images that lack columns."""
+"""Keys of `ChangeBatch.counts`: changes by operation, key changes, images without some columns."""
 
 UNKNOWN: Mapping[str, int] = dict.fromkeys(SPECIAL, 1)
-"""Counts for changes nobody has counted: anything may occur."""
+"""Counts of changes that were not counted: any kind may occur."""
 
 REWRITE_SHARE = 20
-"""A batch of a twentieth of the target's rows meets next to every file, wherever its keys are: to mark rows
-in deletion vectors costs a pass over the target more than to write it anew."""
+"""A batch of a twentieth of the target's rows touches almost every file, wherever its keys are. Marking rows
+in deletion vectors then costs one pass over the target more than rewriting it."""
 
 REWRITE_BYTES = 4 << 30
-"""Up to so many touched bytes are written anew by smaller batches, too: marking rows has a price of its own
+"""Smaller batches rewrite up to this number of touched bytes, too, because marking rows has its own cost
 (docs/performance.md)."""
 
-_AWKWARD = frozenset(" ,;{}()\n\t=`.")
+_SPECIAL_CHARACTERS = frozenset(" ,;{}()\n\t=`.")
 
 
 @dataclass(frozen=True)
-class Folded:
-    """What is left of a batch's changes, the one thing that all plans write.
+class FoldedChanges:
+    """The resulting images of a batch's changes.
 
     Attributes:
-        df: the `extra` columns (see `engine.columns`), then those of the layout. With a key a row a key,
-            `OP`, and `KEPT` when something of the target's row may stay; without one a different row each,
-            `TAKE` and `ADD`; of inserts alone just the rows.
-        extra: which of `OP`, `KEPT`, `TAKE`, `ADD` there are.
-        replaces: a truncate was among the changes, so nothing of the target before it remains.
-        keys: keys that are touched, or more, read at less cost than `df`; None: there is no key.
+        df: the `extra` columns (see `engine.columns`), then those of the layout. With a key: one row per key,
+            `OP`, and `KEPT` if columns of the target's row may stay. Without a key: one row per different
+            row, `TAKE` and `ADD`. For inserts into a keyless table: only the rows.
+        extra: the names among `OP`, `KEPT`, `TAKE`, `ADD` that `df` has.
+        replaces: the batch has a truncate, so no row of the target remains.
+        keys: the touched keys, and possibly more, which cost less to read than `df`; None: there is no key.
     """
 
     df: DataFrame
@@ -71,14 +70,19 @@ class Folded:
 
     @property
     def partial(self) -> bool:
-        """Whether something of the target's rows may stay."""
+        """Whether columns of the target's rows may stay."""
         return KEPT in self.extra
 
 
 @dataclass(frozen=True)
-class Size:
-    """A target's size: bytes and files in force; `vectors`: it has deletion vectors (a one-way upgrade);
-    `rows`: how many there are (0: not known)."""
+class TableSize:
+    """Size of a Delta table.
+
+    Attributes:
+        bytes, files: of the current version.
+        vectors: the table has deletion vectors, which cannot be undone.
+        rows: the number of rows; 0 if it is not known.
+    """
 
     bytes: int
     files: int
@@ -88,35 +92,39 @@ class Size:
 
 @dataclass(frozen=True)
 class Limits:
-    """`local_bytes`: batches that touch files of up to so many bytes are merged inside one task; smaller
-    targets always are. `rewrite_bytes`: batches that touch up to so many bytes in a larger target write these
-    anew; others mark rows in deletion vectors. `rewrite_share`: batches of at least one change for so many
-    rows write anew whatever they touch; 0: never.
+    """Limits by which a plan is chosen.
+
+    Attributes:
+        local_bytes: one task merges batches that touch files of at most this number of bytes.
+        rewrite_share: batches with at least one change per this number of rows rewrite all files that they
+            touch; 0: no batch does because of its number of changes.
+        rewrite_bytes: other batches rewrite files of at most this number of bytes; if they touch more, rows
+            are marked in deletion vectors.
     """
 
     local_bytes: int = 1 << 30
     rewrite_share: int = REWRITE_SHARE
     rewrite_bytes: int = REWRITE_BYTES
 
-    def most(self, changes: int, size: Size) -> int:
-        """How many bytes of touched files a batch of so many changes may write anew."""
+    def most(self, changes: int, size: TableSize) -> int:
+        """Returns the maximum bytes of files that a batch with a number of changes may rewrite."""
         return size.bytes if self.is_large(changes, size) else self.rewrite_bytes
 
-    def is_large(self, changes: int, size: Size) -> bool:
-        """Whether so many changes meet next to every file, wherever their keys are."""
+    def is_large(self, changes: int, size: TableSize) -> bool:
+        """Whether a batch with a number of changes touches almost every file, wherever its keys are."""
         return bool(size.rows) and changes * self.rewrite_share >= size.rows
 
 
-def is_local(size: Size, limits: Limits) -> bool:
-    """Whether a target of that size is one task's work."""
+def is_local(size: TableSize, limits: Limits) -> bool:
+    """Whether one task may rewrite a whole target of this size."""
     return not size.vectors and size.bytes < limits.local_bytes
 
 
-def awkward(relation: Relation) -> bool:
-    """Whether a column's name has characters that Delta refuses to alter or to replace by.
+def has_special_names(relation: Relation) -> bool:
+    """Whether a column's name has characters with which Delta refuses ALTER TABLE and `replaceUsing`.
 
     >>> from tailrace.model.change import Column, Relation
-    >>> awkward(Relation(1, "s", "t", "d", (Column("Mixed Case", 1, "text", "text", "string"),)))
+    >>> has_special_names(Relation(1, "s", "t", "d", (Column("Mixed Case", 1, "text", "text", "string"),)))
     True
     """
-    return any(_AWKWARD & set(c.name) for c in relation.columns)
+    return any(_SPECIAL_CHARACTERS & set(c.name) for c in relation.columns)

@@ -1,4 +1,4 @@
-"""A mapping without expressions and criteria: columns under other names, and constants. It needs no Spark."""
+"""A mapping without expressions and criteria: renamed columns and constants. It needs no Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .images import ordinals
 
 @dataclass(frozen=True)
 class Projection:
-    """Where the columns of a target come from.
+    """Mapping of a target's columns.
 
     Attributes:
         sources: target column -> the source's column.
@@ -24,13 +24,13 @@ class Projection:
     constants: Mapping[str, str]
 
     def then(self, sources: Mapping[str, str], constants: Mapping[str, str]) -> Projection:
-        """The projection that applies another one (its `sources` and `constants`) after this one."""
-        mine = {name: self.constants[of] for name, of in sources.items() if of in self.constants}
-        rest = {name: self.sources[of] for name, of in sources.items() if of in self.sources}
-        return Projection(rest, {**mine, **constants})
+        """Returns the projection that applies another one (its `sources` and `constants`) after this one."""
+        earlier = {name: self.constants[c] for name, c in sources.items() if c in self.constants}
+        rest = {name: self.sources[c] for name, c in sources.items() if c in self.sources}
+        return Projection(rest, {**earlier, **constants})
 
     def mask_bits(self, names: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
-        """The bits of a target's columns in the masks of its source's change table, which has these `names`;
+        """Returns the bits of a target's columns in the masks of a change table with the columns `names`;
         every image carries constants.
 
         >>> Projection({"id": "key"}, {"site": "eu"}).mask_bits(["seq", "key"], ["site", "id"])
@@ -40,11 +40,11 @@ class Projection:
         return tuple(mask.ALWAYS if n in self.constants else at for n, at in zip(columns, found, strict=True))
 
     def column(self, rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        """A column of the target, from rows of the source; NULL where these have nothing for it.
+        """Returns a column of the target from rows of the source; NULL if they have no such column.
 
         >>> rows = pa.RecordBatch.from_pydict({"key": [1, 2]})
-        >>> made = Projection({"id": "key"}, {"site": "eu"})
-        >>> [made.column(rows, pa.field(n, kind)).to_pylist()
+        >>> projection = Projection({"id": "key"}, {"site": "eu"})
+        >>> [projection.column(rows, pa.field(n, kind)).to_pylist()
         ...     for n, kind in (("id", pa.int64()), ("site", pa.string()), ("key", pa.int32()))]
         [[1, 2], ['eu', 'eu'], [None, None]]
         """
@@ -54,7 +54,7 @@ class Projection:
 
 
 def column(rows: pa.RecordBatch, name: str | None, field: pa.Field) -> pa.Array:
-    """The column of that name in a field's type; NULL where the rows have none."""
+    """Returns a column in a field's type; NULL if the rows do not have it."""
     if name not in rows.schema.names:
         return pa.nulls(rows.num_rows, field.type)
     return rows[name].cast(field.type)

@@ -1,4 +1,4 @@
-"""Renames targets: the folder, or the table in a database, atomically."""
+"""Renames targets atomically: a folder, or a table in a database."""
 
 from __future__ import annotations
 
@@ -13,50 +13,49 @@ from ..lake.json_files import sync_folder
 
 if TYPE_CHECKING:
     from ..config.task import Task
-    from .postgresql.place import Place
+    from .postgresql.connection import Database
 
 
 class Mover(Protocol):
     """Renames targets."""
 
-    def there(self, name: str) -> bool:
-        """Whether a target or anything else has that name."""
+    def is_taken(self, name: str) -> bool:
+        """Whether a target or anything else has the name."""
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two names denote the same place."""
+        """Whether two names denote the same target."""
 
-    def move(self, table: str, now: str, to: str) -> None:
-        """Renames the target of a table to `to`; does nothing if it has that name already, or if there is no
-        target.
+    def move(self, table: str, old: str, new: str) -> None:
+        """Renames the target of a table. Does nothing if it has the new name already or does not exist.
 
         Raises:
-            NameTakenError: there is something under both names, or others feed the target, too.
-            ApplyError: it cannot be done now.
+            NameTakenError: both names are taken, or the target is shared.
+            ApplyError: the target cannot be renamed now.
         """
 
 
 @dataclass(frozen=True)
 class FolderMover:
-    """Delta targets: `path` gives the folder for a name."""
+    """Renames Delta targets; `path` returns the folder for a name."""
 
     path: Callable[[str], str]
 
-    def there(self, name: str) -> bool:
-        """Whether there is such a folder."""
+    def is_taken(self, name: str) -> bool:
+        """Whether the folder exists."""
         return Path(self.path(name)).exists()
 
     def same(self, one: str, other: str) -> bool:
-        """Whether both names give the same folder."""
+        """Whether both names denote the same folder."""
         return one == other
 
-    def move(self, table: str, now: str, to: str) -> None:
+    def move(self, table: str, old: str, new: str) -> None:
         """Renames the folder."""
-        before, after = Path(self.path(now)), Path(self.path(to))
+        before, after = Path(self.path(old)), Path(self.path(new))
         if before == after or not before.exists():
             return
         if after.exists():
             raise NameTakenError(
-                f"the target of {table} is to be renamed, but both {before} and {after} exist",
+                f"cannot rename the target of {table}: both {before} and {after} exist",
                 where=table,
                 hint="one of the two does not belong to this task: remove it, then `tailrace resume`",
             )
@@ -74,35 +73,35 @@ class FolderMover:
 
 @dataclass(frozen=True)
 class DatabaseMover:
-    """A PostgreSQL target: the table and its row of progress, in one transaction."""
+    """Renames PostgreSQL targets: a table and its progress row, in one transaction."""
 
-    place: Place
+    database: Database
     task: str
 
-    def there(self, name: str) -> bool:
+    def is_taken(self, name: str) -> bool:
         """Whether the database has a relation of that name."""
-        from .postgresql.place import exists, session
+        from .postgresql.connection import exists, open_session
 
-        with session(self.place, self.place.label) as on:
-            return exists(on, self.place.target(name))
+        with open_session(self.database, self.database.label) as session:
+            return exists(session, self.database.target(name))
 
     def same(self, one: str, other: str) -> bool:
-        """All tables may be in one schema."""
-        return self.place.target(one) == self.place.target(other)
+        """Whether both names denote the same table, because all tables may be in one schema."""
+        return self.database.target(one) == self.database.target(other)
 
-    def move(self, table: str, now: str, to: str) -> None:
-        """Alters the table."""
+    def move(self, table: str, old: str, new: str) -> None:
+        """Renames the table."""
+        from .postgresql.connection import locked_session
         from .postgresql.layout import rename
-        from .postgresql.place import locked
 
-        with locked(self.place, self.task, table) as on, on.transaction():
-            rename(on, self.place, self.task, table, now, to)
+        with locked_session(self.database, self.task, table) as session, session.transaction():
+            rename(session, self.database, self.task, table, old, new)
 
 
 def mover(task: Task) -> Mover:
-    """The mover for a task's targets."""
+    """Returns the mover for a task's targets."""
     if not task.target.database:
         return FolderMover(task.target_path)
-    from .postgresql.place import Place
+    from .postgresql.connection import Database
 
-    return DatabaseMover(Place.of(task.target.database), task.name)
+    return DatabaseMover(Database.of(task.target.database), task.name)

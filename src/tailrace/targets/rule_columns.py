@@ -17,8 +17,8 @@ ARCHIVE = {
     "timestamp": "timestamp",
     "column_mask": "binary",
 }
-"""Header columns that an archive has before the data columns: it is a change table itself. The mask says
-which columns an image carried, by their place in the archive."""
+"""Header columns that an archive has before the data columns: it is a change table itself. The bits of its
+mask are the positions of the columns in the archive."""
 
 
 RULE = "rule"
@@ -26,13 +26,13 @@ RULE = "rule"
 
 
 def rules_of(task: Task, table: str) -> Rules:
-    """The rules that a task gives a table."""
+    """Returns the rules of a task for a table."""
     one = task.table(table)
     return Rules.of(one.rule_mode, one.on, one.soft_delete or SOFT_COLUMN)
 
 
 def added_by(rules: Rules) -> dict[str, str]:
-    """Names and Spark SQL types of the columns that a mode adds to a target.
+    """Returns the names and Spark SQL types of the columns that a mode adds to a target.
 
     >>> added_by(Rules.of("soft_delete", {}, "gone"))
     {'gone': 'string'}
@@ -43,11 +43,11 @@ def added_by(rules: Rules) -> dict[str, str]:
 
 
 def rule_column(name: str, kind: str) -> Column:
-    """A column that rules add, as layouts have it."""
+    """Returns a column that rules add, for use in a layout."""
     return Column(name, zlib.crc32(name.encode()), kind, RULE, kind)
 
 
-def apart(relation: Relation) -> tuple[Relation, dict[str, str]]:
-    """A target's layout without the columns that rules add, and these, as in `added_by`."""
+def split_rule_columns(relation: Relation) -> tuple[Relation, dict[str, str]]:
+    """Returns a target's layout without the columns that rules add, and these columns, as in `added_by`."""
     added = {c.name: c.type for c in relation.columns if c.kind == RULE}
     return relation.with_columns([c for c in relation.columns if c.name not in added]), added

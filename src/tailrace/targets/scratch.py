@@ -1,7 +1,7 @@
-"""Files that the tasks of one batch leave for one another.
+"""Temporary files by which the tasks of one batch exchange rows.
 
-They are in a folder whose name begins with an underscore: no reader of the table next to it, and no vacuum,
-opens it. It is deleted after the batch; what a killed process left is deleted by a later batch.
+They are in a folder whose name begins with an underscore, which readers of the table and VACUUM ignore. The
+folder is deleted after the batch. Folders of killed processes are deleted by a later batch.
 """
 
 from __future__ import annotations
@@ -23,83 +23,91 @@ from ..lake import delta as lake
 FOLDER = "_tailrace"
 ROW_GROUP = 1 << 16
 """The maximum number of rows of a row group: readers open the groups that they need."""
-_LEFT_S = 86_400
+_MAX_AGE_S = 86_400
 _BUFFER = 4 << 20
 """Bytes of rows that are written together."""
 
 
 @contextmanager
 def scratch(table: str) -> Iterator[str]:
-    """A new folder for one batch of a table, deleted afterwards; with folders that are older than a day."""
+    """Creates a folder for one batch of a table and deletes it afterwards. Also deletes folders of earlier
+    batches that are older than a day."""
     fs, path = lake.filesystem(table)
-    fresh = fs.get_file_info(path).type == pyarrow.fs.FileType.NotFound
-    for left in fs.get_file_info(pyarrow.fs.FileSelector(f"{path}/{FOLDER}", allow_not_found=True)):
-        if left.mtime is not None and left.mtime.timestamp() < time.time() - _LEFT_S:
-            fs.delete_dir(left.path)
+    is_new = fs.get_file_info(path).type == pyarrow.fs.FileType.NotFound
+    for folder in fs.get_file_info(pyarrow.fs.FileSelector(f"{path}/{FOLDER}", allow_not_found=True)):
+        if folder.mtime is not None and folder.mtime.timestamp() < time.time() - _MAX_AGE_S:
+            fs.delete_dir(folder.path)
     name = f"{FOLDER}/{uuid.uuid4().hex}"
     fs.create_dir(f"{path}/{name}", recursive=True)
     try:
         yield f"{table}/{name}"
     finally:
         fs.delete_dir(f"{path}/{name}")
-        for made in (f"{path}/{FOLDER}", path) if fresh else ():  # a preview leaves nothing
-            if not fs.get_file_info(pyarrow.fs.FileSelector(made)):
-                fs.delete_dir(made)
+        for parent in (
+            (f"{path}/{FOLDER}", path) if is_new else ()
+        ):  # a preview must not create the table's folder
+            if not fs.get_file_info(pyarrow.fs.FileSelector(parent)):
+                fs.delete_dir(parent)
 
 
 @dataclass(frozen=True)
 class ScratchFile:
-    """A written file: its path, its rows, and the bytes that they take in memory."""
+    """A written file: its path, its number of rows, and their bytes in memory."""
 
     path: str
     rows: int
     bytes: int
 
-    def read(self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None) -> pa.Table:
-        """The rows from `begin` to `end` (None: the last one)."""
+    def read(self, columns: Sequence[str] | None = None, start: int = 0, end: int | None = None) -> pa.Table:
+        """Returns the rows from `start` to `end` (exclusive; None: all following rows)."""
         end = self.rows if end is None else end
         fs, path = lake.filesystem(self.path)
         with pq.ParquetFile(path, filesystem=fs) as file:
             groups, first, at = list[int](), 0, 0
             for group in range(file.num_row_groups):
-                many = file.metadata.row_group(group).num_rows
-                if at < end and at + many > begin:
+                count = file.metadata.row_group(group).num_rows
+                if at < end and at + count > start:
                     first = at if not groups else first
                     groups.append(group)
-                at += many
+                at += count
             rows = file.read_row_groups(groups, columns=columns, use_threads=False)
-        return rows.slice(begin - first if groups else 0, end - begin)
+        return rows.slice(start - first if groups else 0, end - start)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows, a row group at a time."""
+        """Yields all rows, one row group at a time."""
         fs, path = lake.filesystem(self.path)
         with pq.ParquetFile(path, filesystem=fs) as file:
             yield from file.iter_batches(ROW_GROUP, columns=columns, use_threads=False)
 
 
 class ScratchWriter:
-    """Writes one file of a folder; small pieces are written together."""
+    """Writes one file of a folder; small tables are collected and written together.
+
+    Attributes:
+        unwritten: bytes that are not written yet.
+        rows, bytes: all rows, and their bytes.
+    """
 
     def __init__(self, folder: str, schema: pa.Schema) -> None:
         self._path, self._schema = f"{folder}/{uuid.uuid4().hex}.parquet", schema
         self._writer: pq.ParquetWriter | None = None
-        self._held: list[pa.Table] = []
-        self.held = self.rows = self.bytes = 0
-        """Bytes that are not written yet; all rows, and their bytes."""
+        self._buffer: list[pa.Table] = []
+        self.unwritten = self.rows = self.bytes = 0
 
     def write(self, rows: pa.Table) -> None:
         """Adds rows; the schema must be the file's."""
         if not rows.num_rows:
             return
-        self._held.append(rows)
         size = rows.nbytes
-        self.held, self.rows, self.bytes = self.held + size, self.rows + rows.num_rows, self.bytes + size
-        if self.held >= _BUFFER:
+        self._buffer.append(rows)
+        self.rows += rows.num_rows
+        self.unwritten, self.bytes = self.unwritten + size, self.bytes + size
+        if self.unwritten >= _BUFFER:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is held."""
-        if not self._held:
+        """Writes the collected rows."""
+        if not self._buffer:
             return
         with room(self._path):
             if self._writer is None:
@@ -107,8 +115,8 @@ class ScratchWriter:
                 self._writer = pq.ParquetWriter(
                     path, self._schema, filesystem=fs, compression="snappy", use_dictionary=False
                 )
-            self._writer.write_table(pa.concat_tables(self._held), row_group_size=ROW_GROUP)
-        self._held, self.held = [], 0
+            self._writer.write_table(pa.concat_tables(self._buffer), row_group_size=ROW_GROUP)
+        self._buffer, self.unwritten = [], 0
 
     def close(self) -> ScratchFile | None:
         """Finishes the file; None (and no file) if nothing was written."""
@@ -122,7 +130,7 @@ class ScratchWriter:
 
 @dataclass(frozen=True)
 class WriteRows:
-    """A task that writes the rows of a partition to a file of a folder, in the types of a schema."""
+    """Writes the rows of a partition to a file of a folder, in the types of a schema."""
 
     folder: str
     schema: pa.Schema

@@ -1,4 +1,4 @@
-"""Change rows that Spark's SQL computes, written to files: from there on they are a batch like others."""
+"""Change rows that Spark SQL computes, written to files from which they are merged like other batches."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _SEQ, _OPER, _MASK, _AT = (PREFIX + n for n in ("change_seq", "change_oper", "column_mask", "timestamp"))
-_TOLD = (
+_COMPUTED = (
     "run_id", "group_id", "subscription_id", "action_taken", "result_row_count", "result_error",
     "flagged_count", "before_key", "after_key", "keylog_sort", "keylog_ts", "insert_ts",
 )  # fmt: skip
-_NATIVE = [c.name for c in KEYLOG_TABLE.columns if c.name in KEPT and c.name not in _TOLD]
-"""Columns of a key log whose values changes keep that were read from one."""
+_NATIVE = [c.name for c in KEYLOG_TABLE.columns if c.name in KEPT and c.name not in _COMPUTED]
+"""Key log columns whose values stay the same if the changes were read from a key log."""
 _MORE = tuple(one.format("") for one in (NATIVE_OF, RAW_OF))
 
 
@@ -41,7 +41,7 @@ class StagedChanges:
 
     Attributes:
         files: the files; their columns are those of `schema`.
-        names: all columns of the change table that they come from: the bits of masks count by these.
+        names: all columns of their change table, whose positions are the bits of masks.
         counts: rows by kind, as in `ChangeBatch.counts`.
     """
 
@@ -52,12 +52,12 @@ class StagedChanges:
 
     @property
     def more(self) -> list[str]:
-        """The columns of the engine that they have besides headers and data, see `engine.columns`."""
+        """The names of further engine columns, besides headers and data, see `engine.columns`."""
         return [name for name in self.schema.names if name in (WHY, DETAIL) or name.startswith(_MORE)]
 
     @property
     def bytes(self) -> int:
-        """The memory that they take."""
+        """The memory that the changes need."""
         return sum(one.bytes for one in self.files)
 
     def reads_target(self, key: Sequence[str]) -> bool:
@@ -65,7 +65,7 @@ class StagedChanges:
         return bool(key) or any(self.counts[kind] for kind in "UDT")
 
     def logged_as(self, field: KeyLogField) -> KeyLogField:
-        """The value of a column as key logs record it: in the type of the changes."""
+        """Returns the key log field of a column, in the type that the changes have."""
         raw = RAW_OF.format(field.name)
         if raw not in self.schema.names:
             return field
@@ -99,12 +99,19 @@ def _kinds(rows: pa.RecordBatch) -> Counter[str]:
 
 
 def stage(changes: ChangeTable, relation: Relation, folder: str, *, ordered: bool = False) -> StagedChanges:
-    """Writes changes to files of a folder, in one job, in the columns and types of a relation; `ordered`: in
-    their order. With them go the headers that a key log records, and what is wrong with the values of each
-    (`WHY`), if they were judged: values that are none of the relation's types are NULL then, and are kept
-    beside."""
-    made = _headers(changes) | _data(changes, relation)
-    rows = changes.df.select(*[value.alias(name) for name, value in made.items()])
+    """Writes changes to files of a folder, in one job, in the columns and types of a relation.
+
+    The files also have the headers that a key log records. If the changes were validated, they have the error
+    of each change (`WHY`); values that do not fit the type are then NULL, and are kept in separate columns.
+
+    Args:
+        changes: the changes.
+        relation: the columns and types.
+        folder: the folder of the files.
+        ordered: write the changes in their order.
+    """
+    columns = _headers(changes) | _data(changes, relation)
+    rows = changes.df.select(*[value.alias(name) for name, value in columns.items()])
     if ordered:
         rows = rows.orderBy(_SEQ, _OPER)
     schema = pa.schema([(f.name, arrow_type(f.dataType.simpleString())) for f in rows.schema])
@@ -118,31 +125,31 @@ def _data(changes: ChangeTable, relation: Relation) -> dict[str, Column]:
     from pyspark.sql import functions as F
 
     have = {f.name: f.dataType.simpleString() for f in changes.df.schema}
-    judged = WHY in have
-    made: dict[str, Column] = {}
+    validated = WHY in have
+    columns: dict[str, Column] = {}
     for c in relation.columns:
         value = col(c.name) if c.name in have else F.lit(None)
-        made[c.name] = value.try_cast(c.type) if judged else value.cast(c.type)
-        if judged and have.get(c.name, c.type) != c.type:
-            made[RAW_OF.format(c.name)] = value
-    return made
+        columns[c.name] = value.try_cast(c.type) if validated else value.cast(c.type)
+        if validated and have.get(c.name, c.type) != c.type:
+            columns[RAW_OF.format(c.name)] = value
+    return columns
 
 
 def _headers(changes: ChangeTable) -> dict[str, Column]:
     header, have = changes.header, set(changes.df.columns)
-    made = {_SEQ: col(header("change_seq")), _OPER: col(header("change_oper"))}
+    columns = {_SEQ: col(header("change_seq")), _OPER: col(header("change_oper"))}
     if header("column_mask") in have:
-        made[_MASK] = col(header("column_mask"))
+        columns[_MASK] = col(header("column_mask"))
     if header("timestamp") in have:
-        made[_AT] = col(header("timestamp")).cast("timestamp")
+        columns[_AT] = col(header("timestamp")).cast("timestamp")
     if WHY in have:
-        made[WHY] = col(WHY)
+        columns[WHY] = col(WHY)
     if any(sqdr_writer.has(changes, h) for h in ("user_name", "recid")):
-        made[DETAIL] = sqdr_writer.detail(changes)
+        columns[DETAIL] = sqdr_writer.detail(changes)
     for name in _NATIVE:  # the key log of another product has finer codes
         if sqdr_writer.has(changes, NATIVE + name):
-            made[NATIVE_OF.format(name)] = col(header(NATIVE + name))
+            columns[NATIVE_OF.format(name)] = col(header(NATIVE + name))
     transaction = header("transaction_id")
     if transaction in have:
-        made[PREFIX + "transaction_id"] = col(transaction).cast("string")
-    return made
+        columns[PREFIX + "transaction_id"] = col(transaction).cast("string")
+    return columns

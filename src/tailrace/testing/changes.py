@@ -121,7 +121,7 @@ def reasons_and_rows(
     rows = _timestamps_as_text(ct.df.drop(*(c for c in ADDED_COLUMNS if c != WHY))).collect()
     why = sorted(r[WHY] for r in rows if r[WHY]) if WHY in names else []
     ranks = {s: i for i, s in enumerate(sorted({r[ct.header("change_seq")] for r in rows}))}
-    made = []
+    result = []
     for row in rows:
         masks = [
             None if m is None else tuple(places.get(n, f"bit {n}") for n in mask.decode(bytes(m)))
@@ -132,8 +132,8 @@ def reasons_and_rows(
         values = [row[c] if carried is None or c in carried else _ABSENT for c in ct.columns]
         values = [_ABSENT] * len(values) if oper == "T" else values
         known = tuple(row[ct.header(h)] for h in wanted)
-        made.append((ranks[row[ct.header("change_seq")]], oper, *masks, known, tuple(map(_plain, values))))
-    return why, sorted(made, key=repr)
+        result.append((ranks[row[ct.header("change_seq")]], oper, *masks, known, tuple(map(_plain, values))))
+    return why, sorted(result, key=repr)
 
 
 def _timestamps_as_text(df: DataFrame) -> DataFrame:
@@ -141,12 +141,12 @@ def _timestamps_as_text(df: DataFrame) -> DataFrame:
     every year."""
     from pyspark.sql import functions as F
 
-    made = []
+    result = []
     for one in df.schema:
         value = F.col(quoted(one.name))
         text = one.dataType.simpleString().startswith("timestamp")
-        made.append((value.cast("string") if text else value).alias(one.name))
-    return df.select(*made)
+        result.append((value.cast("string") if text else value).alias(one.name))
+    return df.select(*result)
 
 
 def reasons(ct: ChangeTable) -> list[str]:

@@ -1,4 +1,4 @@
-"""A function that runs at one moment of a Spark job: while it reads its rows."""
+"""Runs a function at one moment of a Spark job: while the job reads its rows."""
 
 # ruff: noqa: S101 - for tests
 

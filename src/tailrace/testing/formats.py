@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ADDED = (
-    "file row why raw finer line from first pieces place at copy repeated hash number second most lost0 "
+    "file row why raw finer line from first pieces file_index at copy repeated hash number second most lost0 "
     "partition tailrace_operation flagged epoch base truncates reset usable split half there carried zone "
     "stays"
 )
@@ -46,7 +46,7 @@ class FormatConformance:
     extremes: Sequence[str] = tuple(EXTREMES)
     """Types whose extreme values the format keeps; other types of `EXTREMES` must be in `cannot_types`."""
     cannot_types: Mapping[str, str] = {}
-    """Why the format does not keep all values of a type, by type name."""
+    """Reasons why the format does not keep all values of a type, by type name."""
 
     def vendor(self, spark: SparkSession) -> dict[str, DataFrame]:
         """Returns some of the vendor's rows, with every column filled at least once."""

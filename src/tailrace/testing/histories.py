@@ -116,9 +116,9 @@ def random_history(seed: int) -> list[Image]:
 
 def one_after_the_other(names: Sequence[str]) -> list[Image]:
     """Returns histories combined into one: the numbers of each follow those of the previous one."""
-    made: list[Image] = []
+    result: list[Image] = []
     for n, name in enumerate(names):
         for one in HISTORIES[name]:
             transaction = one.number if one.transaction is None else one.transaction
-            made.append(replace(one, number=one.number + 100 * n, transaction=transaction + 100 * n))
-    return made
+            result.append(replace(one, number=one.number + 100 * n, transaction=transaction + 100 * n))
+    return result

@@ -1,10 +1,11 @@
 """The conformance suite for targets of mapped tables: several sources in one target, and loads.
 
-As for `TargetConformance`, subclass it, create a target with `places`, define how to read it, and run pytest.
+As for `TargetConformance`, subclass it, create a target with `locations`, define how to read it, and run
+pytest.
 
     class TestMine(MappedTargetConformance):
         @pytest.fixture
-        def target(self, spark, tmp_path): return MyTarget(..., places=places)
+        def target(self, spark, tmp_path): return MyTarget(..., locations=locations)
         def rows(self, spark, target, table): return spark.read....load(...)
         def sql(self, spark, target, table, statement): spark.sql(statement.format(...))
 """
@@ -27,7 +28,7 @@ from ..formats.shape import few_rows
 from ..model.change import Column, Relation
 from ..model.types import schema_of
 from ..targets.base import Target
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.parts import Parts
 from .concurrent_step import Wait
 from .images import ID, RELATION, Image, V, merge_images
@@ -43,21 +44,26 @@ MARK = Column("gone", 99, "string", "string", "string")
 """A column that rules add."""
 
 
-def places(table: str) -> TargetPlace:
+def locations(table: str) -> TargetLocation:
     """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
-    other tables.
+        other tables.
 
-    >>> places("us.item"), places("shop.item").target
-    (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    <<<<<<< HEAD
+        >>> locations("us.item"), locations("shop.item").target
+        (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    =======
+        >>> places("us.item"), places("shop.item").target
+        (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
+    >>>>>>> w-wt
     """
     schema = table.partition(".")[0]
-    return TargetPlace("all.item", {"site": schema}) if schema in ("eu", "us") else TargetPlace(table)
+    return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
 
 
 class MappedTargetConformance(TargetHooks):
     """The tests that every target must pass for mapped tables.
 
-    Subclasses define the fixture `target`, whose tables are at `places`, and the methods `rows` and `sql`;
+    Subclasses define the fixture `target`, whose tables are at `locations`, and the methods `rows` and `sql`;
     both take the name of a source table.
     """
 
@@ -99,7 +105,7 @@ class MappedTargetConformance(TargetHooks):
         self.run(spark, filled, EU, *moved)
         self.same(spark, filled, ("eu", 9, "a"), ("eu", 2, "b"), ("us", 1, "x"), ("us", 3, "y"))
         asked = few_rows(spark, {"site": "string", "id": "int"}, [{"site": "eu", "id": n} for n in (2, 3)])
-        found = {tuple(r) for r in filled.rows_there(EU, asked).select("site", "id").collect()}
+        found = {tuple(r) for r in filled.rows_with_keys(EU, asked).select("site", "id").collect()}
         assert ("eu", 2) in found and ("eu", 3) not in found
 
         cut: list[Image] = [(7, "I", {"id": 5, "v": "no"}), (8, "T", {}), (9, "I", {"id": 3, "v": "again"})]

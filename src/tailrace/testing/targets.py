@@ -24,7 +24,7 @@ from ..formats.shape import few_rows
 from ..lake.thinning import Past
 from ..model.change import Column
 from ..targets.base import Target
-from .images import ID, KEYLESS, V, W, batch_of, image, merge_images
+from .images import ID, KEYLESS, Image, V, W, batch_of, change_rows, image, merge_images
 from .target_capabilities import TargetCapabilities
 from .target_plans import KeylessConformance, PlanConformance
 
@@ -38,7 +38,7 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
 
     def test_rows_that_are_there(self, spark: SparkSession, filled: Target) -> None:
         asked = few_rows(spark, {"id": "int"}, [{"id": n} for n in (2, 7, 3)])
-        rows = filled.rows_there(self.relation, asked).collect()
+        rows = filled.rows_with_keys(self.relation, asked).collect()
         assert {(2, "b"), (3, "c")} <= {(r["id"], r["v"]) for r in rows} and 7 not in {r["id"] for r in rows}
 
     def test_truncate(self, spark: SparkSession, filled: Target) -> None:
@@ -63,9 +63,9 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
         assert filled.progress(self.relation.table) == 9
 
     def test_one_that_had_a_baseline_is_not_made_anew(self, spark: SparkSession, target: Target) -> None:
-        batch = replace(
-            batch_of(self.relation, [(1, "I", image(1, "a"))]), target=target.path(self.relation.table)
-        )
+        images: list[Image] = [(1, "I", image(1, "a"))]
+        rows, path = change_rows(self.relation, images), target.path(self.relation.table)
+        batch = replace(batch_of(self.relation, images), rows=rows, columns=rows.schema, target=path)
         (refused,) = target.merge([batch])
         assert isinstance(refused, BaselineNeededError)
         assert not target.exists(self.relation.table)
@@ -108,7 +108,7 @@ class TargetConformance(PlanConformance, KeylessConformance, TargetCapabilities)
         assert not filled.exists("shop.other")
         assert list(filled.columns(self.relation.table)) == [c.name for c in self.relation.columns]
         keys = few_rows(spark, {"id": "int"}, [{"id": 1}])
-        found = filled.rows_there(new, keys).where("id = 1").collect()
+        found = filled.rows_with_keys(new, keys).where("id = 1").collect()
         assert [(r["v"], r["w"]) for r in found] == [("a", None)]
 
     def test_keyless_appends(self, spark: SparkSession, target: Target) -> None:

@@ -21,8 +21,8 @@ from ..sources.base import BaselinePart, Snapshot
 from ..sources.postgresql.baseline import PgPartReader, parts
 from ..state import lifecycle
 from ..targets.postgresql import task_names
-from ..targets.postgresql.place import Place, session
-from ..targets.postgresql.progress import TABLE, Progress
+from ..targets.postgresql.connection import Database, open_session
+from ..targets.postgresql.progress import TABLE, ProgressTable
 from .target_versions import missing_target
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
@@ -43,7 +43,7 @@ class TableSnapshot:
 class TargetSnapshot:
     """A snapshot of a target; `wrong` has the errors of tables that cannot be compared."""
 
-    place: Place
+    database: Database
     snapshot: Snapshot
     tables: dict[str, TableSnapshot]
     wrong: dict[str, TailraceError] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class TargetSnapshot:
         if name in self.wrong:
             raise self.wrong[name]
         if name not in self.tables:
-            raise missing_target(name, self.place.label)
+            raise missing_target(name, self.database.label)
         return self.tables[name]
 
     def load(self, table: str, folder: str, readers: PartReaders) -> list[Future[Loaded]]:
@@ -67,7 +67,7 @@ class TargetSnapshot:
         snapshot.
         """
         held = self.table(table)
-        reader = PgPartReader(self.place.url, held.only, numbered=False)
+        reader = PgPartReader(self.database.url, held.only, numbered=False)
         load = PartLoad(reader, self.snapshot, held.layout, folder, keep_bad=False)
         return [readers.load(load, part) for part in held.parts]
 
@@ -78,17 +78,17 @@ def hold_target(task: Task, tables: Sequence[str]) -> Iterator[TargetSnapshot | 
     if not task.target.database:
         yield None
         return
-    place, names = Place.of(task.target.database), lifecycle.read(task).target_names
-    progress = Progress(place, task.name, lambda table: place_of(task_map(task, table), names))
-    with session(place, place.label) as on:
-        if (refusal := task_names.refused(on, place, task.name, source_of(task))) is not None:
+    database, names = Database.of(task.target.database), lifecycle.read(task).target_names
+    progress = ProgressTable(database, task.name, lambda table: place_of(task_map(task, table), names))
+    with open_session(database, database.label) as on:
+        if (refusal := task_names.refused(on, database, task.name, source_of(task))) is not None:
             raise refusal
         on.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         name = on.execute("SELECT pg_export_snapshot()").fetchone()
         held: dict[str, TableSnapshot] = {}
         wrong: dict[str, TailraceError] = {}
         # A statement about a missing table would abort the transaction.
-        noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (place.own(TABLE),)).fetchone()
+        noted = on.execute("SELECT to_regclass(%s) IS NOT NULL", (database.control_table(TABLE),)).fetchone()
         for table in tables if noted == (True,) else ():
             found = progress.read(on, table)
             oid = on.execute("SELECT to_regclass(%s)::oid::bigint", (progress.target(table),)).fetchone()
@@ -96,17 +96,17 @@ def hold_target(task: Task, tables: Sequence[str]) -> Iterator[TargetSnapshot | 
                 continue
             names_there = {r[0] for r in on.execute(_COLUMNS, (oid[0],)).fetchall()}
             if gone := [c.name for c in found.layout.columns if c.name not in names_there]:
-                wrong[table] = _missing_columns(table, gone, place)
+                wrong[table] = _missing_columns(table, gone, database)
                 continue
             there = Relation(oid[0], *progress.split(table), found.layout.identity, found.layout.columns)
             rows = parts(on, there, task.baseline.rows_per_part)
-            held[table] = TableSnapshot(there, found.upto, rows, progress.own_rows(table))
-        yield TargetSnapshot(place, Snapshot(str(name[0] if name else ""), b""), held, wrong)
+            held[table] = TableSnapshot(there, found.number, rows, progress.partition_condition(table))
+        yield TargetSnapshot(database, Snapshot(str(name[0] if name else ""), b""), held, wrong)
 
 
-def _missing_columns(table: str, columns: Sequence[str], place: Place) -> ConfigError:
+def _missing_columns(table: str, columns: Sequence[str], database: Database) -> ConfigError:
     return ConfigError(
         f"the target of {table} has no columns {', '.join(columns)}",
-        where=place.label,
+        where=database.label,
         hint="they were dropped or renamed in the target: run `tailrace resync` for the table",
     )

@@ -30,7 +30,7 @@ from ..config.task import Task
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
-from ..keylog.exceptions import Exceptions
+from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..model import sequence
@@ -38,15 +38,14 @@ from ..model.change import Relation
 from ..model.positions import ChangeRange, order_key
 from ..model.steps import Steps
 from ..model.types import header_schema, schema_of
-from ..operate.runs import REPAIR, Runs
-from ..operate.task_runs import group_of, subscriptions
+from ..operate.keylog_runs import REPAIR, Runs, group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.local import PartTask
+from ..targets.delta.load import PartTask
 from ..targets.delta.target import DeltaTarget
-from ..targets.multi_source import TargetPlace
+from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
@@ -123,7 +122,7 @@ class Repair:
 
     @contextmanager
     def _stopped(self) -> Iterator[None]:
-        """Holds the locks of capture and pipeline, so that the task cannot start."""
+        """SuspensionStore the locks of capture and pipeline, so that the task cannot start."""
         path = self.task.run_path
         with live.lock(path, "capture"), live.lock(path, "pipeline"):
             yield
@@ -147,7 +146,7 @@ class Repair:
                 or order_key(self._target(None).progress(table)) < upto
             ):
                 continue
-            if (logbook.standing(table).reached or -1) < upto:
+            if (logbook.state(table).progress or -1) < upto:
                 with (self.held or self._stopped)():
                     self._log(logbook, table, upto)
 
@@ -251,7 +250,7 @@ class Repair:
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
         if not (rules.plain and logbook is None):
             # A separate name: the numbers of a repair's changes are not the source's.
-            exceptions = Exceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
+            exceptions = ApplyExceptions(f"{self.task.home}/control", f"{self.task.name}/repair")
             batch = audits.prepared(batch, target, rules, exceptions, logbook)
         (done,) = target.merge([batch])
         if isinstance(done, TailraceError):
@@ -268,7 +267,7 @@ class Repair:
         task, after = self.task, order_key(lake.progress(self._kept(table), _AFTER))
         relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
-        exceptions = Exceptions(f"{task.home}/control", task.name)
+        exceptions = ApplyExceptions(f"{task.home}/control", task.name)
         batch = self._batch(self._target(None), table, relation, after, upto)
         ready = audits.prepared(batch, self._target(None), rules, exceptions, logbook)
         logbook.commit(table, upto, files=log_without_conflicts(ready))
@@ -299,11 +298,13 @@ class Repair:
         task, session = self.task, cast("SparkSession", spark)
         names = lifecycle.read(task).target_names
 
-        def places(table: str) -> TargetPlace:
+        def places(table: str) -> TargetLocation:
             return place_of(task_map(task, table), names)
 
         if task.target.database:
-            return PostgresTarget(session, task.target.database, task=task.name, repairs=True, places=places)
+            return PostgresTarget(
+                session, task.target.database, task=task.name, repairs=True, locations=places
+            )
         return DeltaTarget(
             session,
             task.target.path,
@@ -311,5 +312,5 @@ class Repair:
             local_limit_bytes=task.target.one_task,
             rewrite_bytes=task.target.rewrite_limit,
             merge_memory_bytes=task.apply.merge_memory,
-            places=places,
+            locations=places,
         )

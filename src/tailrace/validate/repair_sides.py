@@ -23,15 +23,15 @@ from ..lake import delta as lake
 from ..lake import log
 from ..lake.past import at_version
 from ..model.change import Relation
-from ..model.positions import ChangeRange, order_key
+from ..model.positions import BEFORE_ALL, ChangeRange, order_key
 from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta import distributed
-from ..targets.multi_source import own_rows
+from ..targets.delta import spark_io
+from ..targets.multi_source import rows_in_partition
 from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
@@ -92,8 +92,8 @@ class TargetRows:
         """Returns the rows of a Delta target in Spark."""
         assert isinstance(self.rows, TargetVersion)  # noqa: S101 - called only in that case
         path, version = self.rows.path, self.rows.version
-        rows = distributed.rows_of(spark, path, at_version(path, version))
-        return without_deleted(self.task, self.table, own_rows(rows, self.rows.own))
+        rows = spark_io.rows_of(spark, path, at_version(path, version))
+        return without_deleted(self.task, self.table, rows_in_partition(rows, self.rows.own))
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,8 @@ def current_rows(task: Task, table: str, scratch: str, sessions: Sessions) -> Ta
             return TargetRows(task, table, rows, found.upto, mark)
     place = place_of(task_map(task, table), lifecycle.read(task).target_names)
     path = task.target_path(place.target)
-    reached = max(
-        order_key(lake.progress(path, place.app(table, task.apply_app))), baseline_of(task, table).after
-    )
+    progress = lake.progress(path, place.app(table, task.apply_app)) or BEFORE_ALL
+    reached = max(progress, baseline_of(task, table).after)
     now = TargetVersion(path, order_key(lake.version(path)), place.partition, reached)
     return TargetRows(task, table, now, reached, mark)
 

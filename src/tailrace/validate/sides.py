@@ -75,7 +75,7 @@ class LoadedTarget:
     """Rows of a target without versions, and their change number."""
 
     landed: LoadedRows
-    number: int
+    number: ChangeNumber
 
 
 def read_files(spark: SparkSession, relation: Relation, files: list[str]) -> DataFrame:
@@ -117,7 +117,7 @@ class TargetSide:
         base = held or version_before(task, taken, limit)
         number = base.number
         last = last_stored(task.control_path("stored"))
-        stored = batches_after(task.control_path("stored"), table, ChangeNumber(number))
+        stored = batches_after(task.control_path("stored"), table, number)
         upto = max(number, last.upto if last else number)
         counts = {k: sum(b.tables.get(table, {}).get(k, 0) for b in stored) for k in SPECIAL}
         history = [

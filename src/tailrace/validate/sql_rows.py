@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..execution import Job, described
 from ..model.types import arrow_type
-from ..targets.delta.local import PartTask, write_parts
+from ..targets.delta.load import PartTask, write_parts
 from .file_rows import FileRows
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from ..errors import ConfigError
 from ..lake import delta as lake
 from ..lake import log_retention
 from ..lake.past import at_version
-from ..model.positions import order_key
+from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..query.positions import PositionRange
 from ..state import lifecycle
 from ..state.baselines import Baseline
 from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
-from ..targets.delta.layout_mark import is_marked
+from ..targets.delta.layout import is_marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,14 +41,14 @@ class TargetVersion:
     path: str
     version: int
     own: Mapping[str, str]
-    number: int
+    number: ChangeNumber
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """Returns its rows in Spark."""
-        from ..targets.multi_source import own_rows
+        from ..targets.multi_source import rows_in_partition
 
         df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
-        return own_rows(df, self.own)
+        return rows_in_partition(df, self.own)
 
 
 def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:
@@ -141,7 +141,8 @@ class TargetVersions:
 
     def before(self, limit: str) -> TargetVersion:
         """Returns the newest kept version (`lake.thinning`) that is not after a position."""
-        version, number, newest = self.base.version, self.base.number, order_key(self.newest)
+        number: ChangeNumber | None = self.base.number
+        version, newest = self.base.version, order_key(self.newest)
         kept = log_retention.versions(self.path)
         readable = set(kept)
         for position, made, _ in self.batches:
@@ -150,9 +151,9 @@ class TargetVersions:
                 break
             # The change number is read from the table, because the batch may have ended early.
             if made in readable:
-                version, number = made, -1
-        if number < 0:
-            number = lake.reached(at_version(self.path, version), self.app) or 0
+                version, number = made, None
+        if number is None:
+            number = lake.reached(at_version(self.path, version), self.app) or BEFORE_ALL
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
 

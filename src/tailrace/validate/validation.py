@@ -23,6 +23,7 @@ from ..execution import thread_pool
 from ..lake import delta as lake
 from ..model.change import Relation
 from ..model.nearest import meant
+from ..model.positions import ChangeNumber
 from ..model.steps import Steps
 from ..operate.consumers import consumers_of, failing_in
 from ..sources.base import LogSource, Snapshot
@@ -282,7 +283,7 @@ def _read(
                 for one in futures:
                     one.cancel()
             raise
-    return lefts, {t: LoadedTarget(rows, targets[t].upto) for t, rows in rights.items()}
+    return lefts, {t: LoadedTarget(rows, ChangeNumber(targets[t].upto)) for t, rows in rights.items()}
 
 
 def collect_rows(

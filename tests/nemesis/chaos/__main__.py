@@ -18,7 +18,7 @@ from rich.table import Table
 from tailrace.lake import failpoints
 
 from ..tally import Tally, tally
-from .driver import Rounds, keep, play
+from .driver import Round, keep, play
 from .lives import CAPTURE
 from .tasks import Plan, plan
 
@@ -32,7 +32,7 @@ def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | Non
     began, end = time.monotonic(), time.monotonic() + minutes * 60
     points = Points(seed)
     done = tally(minutes * 60 * share, seed * 1_000_000)
-    rounds: list[Rounds] = []
+    rounds: list[Round] = []
     for n in count():
         if rounds and (only is not None or time.monotonic() > end):
             break
@@ -53,7 +53,7 @@ def main(minutes: float, seed: int, share: float, *, kinds: str, only: int | Non
     return 1 if done.finds or any(r.finds for r in rounds) else 0
 
 
-def _played(number: int, points: list[str], again: str, whole: bool) -> Rounds:
+def _played(number: int, points: list[str], again: str, whole: bool) -> Round:
     at = play(number, points, Path(tempfile.mkdtemp(prefix=f"tailrace-chaos-{number}-")), whole=whole)
     folder = keep(at)
     judged = ", ".join(f"{n} {what}" for what, n in sorted(at.judged.items()))
@@ -85,7 +85,7 @@ class Points:
         return found
 
 
-def _tables(rounds: list[Rounds], done: Tally, seconds: float) -> None:
+def _tables(rounds: list[Round], done: Tally, seconds: float) -> None:
     shown = Table(title=f"{seconds / 60:.1f} minutes of chaos")
     for name in (
         "rounds",

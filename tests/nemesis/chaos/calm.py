@@ -20,7 +20,7 @@ from .lives import tracebacks
 from .validators import CALM, source_tables
 
 if TYPE_CHECKING:
-    from .driver import Rounds
+    from .driver import Round
 
 DRAIN_S = 1500.0
 """A find is a state that is wrong, not a machine that is slow."""
@@ -30,7 +30,7 @@ WITH_OWN_JVM = 0.2
 """How often everything is drained by `run --once`, which starts a JVM of its own: a minute or more."""
 
 
-def calm(at: Rounds, file: Path, url: str, random: Random, *, whole: bool) -> None:
+def calm(at: Round, file: Path, url: str, random: Random, *, whole: bool) -> None:
     """What is paused is resumed, what is removed comes back, everything is drained. A find, when it cannot be."""
     tries: list[str] = []
     mended: set[str] = set()
@@ -53,7 +53,7 @@ def calm(at: Rounds, file: Path, url: str, random: Random, *, whole: bool) -> No
     at.finds.append(f"{NO_REST}: {tries[-1] if tries else 'tables stay paused, suspended or removed'}")
 
 
-def _command(at: Rounds, file: Path, n: int, action: str) -> tuple[int, str]:
+def _command(at: Round, file: Path, n: int, action: str) -> tuple[int, str]:
     said = at.folder / f"calm-{n}.log"
     with said.open("w") as out:
         try:
@@ -85,7 +85,7 @@ def _unproved(task: Task) -> set[str]:
     return {table for table, one in newest.items() if any(c.note in notes for c in one.columns)}
 
 
-def _ordered(at: Rounds, file: Path, url: str) -> bool:
+def _ordered(at: Round, file: Path, url: str) -> bool:
     """Gives the orders that bring all tables back; whether there were any. A table that is gone at the source is
     removed, as an operator does."""
     there, done, given = source_tables(url), tailrace("status", file, "--json"), False

@@ -39,7 +39,7 @@ MOST_LIVES = 14
 
 
 @dataclass
-class Rounds:
+class Round:
     """What a round was and did."""
 
     seed: int
@@ -67,10 +67,10 @@ class Rounds:
         return any(f.startswith(NO_REST) for f in self.finds)
 
 
-def play(seed: int, points: Sequence[str], folder: Path, *, whole: bool) -> Rounds:
+def play(seed: int, points: Sequence[str], folder: Path, *, whole: bool) -> Round:
     """One round: `points` are the fail points of its first lives, one each, and of its last one; not `whole`:
     without a JVM, capture lives alone, and what it wrote is stored here."""
-    random, at = Random(seed), Rounds(seed, folder)
+    random, at = Random(seed), Round(seed, folder)
     with tempfile.TemporaryDirectory(prefix="tailrace-pg-") as data:
         server = EmbeddedPostgres(data, port=0, settings=SETTINGS)
         server.start()
@@ -90,7 +90,7 @@ def play(seed: int, points: Sequence[str], folder: Path, *, whole: bool) -> Roun
 
 
 def _played(
-    at: Rounds, random: Random, points: Sequence[str], server: EmbeddedPostgres, proxy: Proxy, disk: Disk,
+    at: Round, random: Random, points: Sequence[str], server: EmbeddedPostgres, proxy: Proxy, disk: Disk,
     *, whole: bool,
 ) -> None:  # fmt: skip
     file, planned = at.folder / "chaos.yaml", plan(at.seed, whole=whole)
@@ -127,7 +127,7 @@ def _played(
 
 
 @contextmanager
-def _load(at: Rounds, server: EmbeddedPostgres, random: Random, *, whole: bool) -> Iterator[None]:
+def _load(at: Round, server: EmbeddedPostgres, random: Random, *, whole: bool) -> Iterator[None]:
     """Somebody writes meanwhile."""
     every, pause = random.choice([4.0, 10.0, 30.0]), PAUSE_S[whole]
     one = Load(server.url, random.randrange(1 << 30), ddl_every=every, pause=pause).start()
@@ -138,7 +138,7 @@ def _load(at: Rounds, server: EmbeddedPostgres, random: Random, *, whole: bool) 
         at.layouts += one.layouts
 
 
-def _lives(at: Rounds, random: Random, faults: Faults, points: Sequence[str], *, whole: bool) -> None:
+def _lives(at: Round, random: Random, faults: Faults, points: Sequence[str], *, whole: bool) -> None:
     """Lives until all fail points have been given out and all faults have struck."""
     cards = deck(random, whole=whole)
     for n in range(MOST_LIVES):
@@ -153,7 +153,7 @@ def _lives(at: Rounds, random: Random, faults: Faults, points: Sequence[str], *,
         cards.between(lambda name: _rested(at, faults, name))
 
 
-def _rested(at: Rounds, faults: Faults, name: str) -> bool:
+def _rested(at: Round, faults: Faults, name: str) -> bool:
     said = faults.rest(name)
     at.say(f"between lives: {said}")
     return struck(said)
@@ -167,7 +167,7 @@ def _changes(task: Task) -> int:
     )
 
 
-def keep(at: Rounds) -> Path:
+def keep(at: Round) -> Path:
     """A failing round's folder stays; the others go."""
     if not at.finds:
         shutil.rmtree(at.folder, ignore_errors=True)

@@ -25,7 +25,7 @@ from .faults import DEADLY, Deck, Faults, struck
 from .tasks import ELSEWHERE
 
 if TYPE_CHECKING:
-    from .driver import Rounds
+    from .driver import Round
 
 UP_S, DOWN_S = 300.0, 300.0
 ALONE_S, WHOLE_S = (3.0, 7.0), (10.0, 120.0)
@@ -41,7 +41,7 @@ WORKERS = re.compile(
 """What a process of pyspark's says when its JVM has let it go: no process of ours is left to keep that back."""
 
 
-def live(at: Rounds, n: int, random: Random, faults: Faults, deck: Deck, point: str, *, alone: bool) -> None:
+def live(at: Round, n: int, random: Random, faults: Faults, deck: Deck, point: str, *, alone: bool) -> None:
     """One life; `point` is the fail point that it gets, the faults are dealt while it lasts."""
     env, action = _environment(at, n, random, point, alone=alone), "capture" if alone else "run"
     run: list[str] = []
@@ -104,7 +104,7 @@ def tracebacks(what: str, text: str) -> list[str]:
     ]
 
 
-def _environment(at: Rounds, n: int, random: Random, point: str, *, alone: bool) -> dict[str, str]:
+def _environment(at: Round, n: int, random: Random, point: str, *, alone: bool) -> dict[str, str]:
     """Its fail point; now and then a clock that was set back, or a disk that hangs at some write."""
     env = {k: v for k, v in os.environ.items() if k != failpoints.VARIABLE}
     if point:

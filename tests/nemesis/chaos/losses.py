@@ -14,6 +14,7 @@ from tailrace.apply.required_changes import Needs
 from tailrace.config.task import Task
 from tailrace.errors import PositionError
 from tailrace.lake import log
+from tailrace.model.positions import order_key
 from tailrace.runtime.pipeline import store_paths
 from tailrace.sources.postgresql.embedded_server import EmbeddedPostgres
 from tailrace.state import streams
@@ -22,7 +23,7 @@ from tailrace.store.writer import Store
 
 from .commands import plain, tailrace
 
-NAMED = "LOG lacks records that were not stored yet: "
+NAMED = "LOG has lost records that were not stored yet: "
 
 
 class Losses:
@@ -89,7 +90,7 @@ class Losses:
         ]
 
     def _passed(self) -> int:
-        return Needs(self._task).passed(log.history(self._task.relations_path))
+        return order_key(Needs(self._task).passed(log.history(self._task.relations_path)))
 
     def _refused(self, numbers: str) -> str:
         """What store says; a find when it is not an error that has the numbers."""

@@ -24,6 +24,7 @@ from tailrace.config.task import Task
 from tailrace.formats.openedge.metadata import change_table
 from tailrace.lake import delta as lake
 from tailrace.lake import log
+from tailrace.model.positions import order_key
 from tailrace.model.sequence import number_of
 from tailrace.state.baselines import Baseline, read_baselines
 from tailrace.store.kept import kept, spans
@@ -279,7 +280,7 @@ def _keylog(task: Task, baselines: dict[str, Baseline], judged: Counter[str]) ->
         if strange := sorted(n for n in set(logged) - known if n > gone):
             yield f"{table}: {len(strange)} changes of the key log are not in TRACKING, {strange[0]} first"
         # In an open window changes may meet what the baseline has already; none behind it does.
-        exact = numbers if taken.window == "exact" else {n for n in numbers if n > taken.closes}
+        exact = numbers if taken.window == "exact" else {n for n in numbers if n > order_key(taken.closes)}
         yield from _unexpected(table, mine, exact, judged)
 
 

@@ -11,9 +11,9 @@ from ...model.change import Relation
 from ...sources.base import Finding
 from ...sources.postgresql.connect import Session
 from ...state import lifecycle
-from ...targets.postgresql.existing import OTHERWISE, adopts, exists_already, taken_by
-from ...targets.postgresql.place import Place, session
-from ...targets.postgresql.progress import Progress
+from ...targets.postgresql.connection import Database, open_session
+from ...targets.postgresql.existing_tables import OTHER_WAYS, can_adopt, exists_message, why_not_adoptable
+from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import added_by, rules_of
 from ..mapping.table_map import applied_places, task_map
 
@@ -33,9 +33,9 @@ def adoption_findings(
         return []
     moving = {t for t, one in lifecycle.read(task).items() if one.moving}
     places = applied_places(task, [t for t in tables if t not in moving])
-    place = Place.of(task.target.database)
-    progress = Progress(place, task.name, places.__getitem__)
-    with suppress(ApplyError), session(place, place.label) as mine:
+    database = Database.of(task.target.database)
+    progress = ProgressTable(database, task.name, places.__getitem__)
+    with suppress(ApplyError), open_session(database, database.label) as mine:
         existing = {
             row[0] for row in mine.execute(_EXISTING, ([progress.target(t) for t in places],)).fetchall()
         }
@@ -49,13 +49,13 @@ def adoption_findings(
                     raise
                 findings.append(Finding("error", error.what, table, error.hint or "", table))
         plain = [t for t in new if task_map(task, t).plain]
-        findings += [one for t in plain for one in _of_table(task, mine, place, progress, relation(t))]
+        findings += [one for t in plain for one in _of_table(task, mine, database, progress, relation(t))]
         findings += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
         return findings
     return []
 
 
-def _is_new(mine: Session, progress: Progress, table: str) -> bool:
+def _is_new(mine: Session, progress: ProgressTable, table: str) -> bool:
     """Whether a table has no target yet.
 
     Raises:
@@ -68,10 +68,10 @@ def _is_new(mine: Session, progress: Progress, table: str) -> bool:
 
 
 def _of_table(
-    task: Task, mine: Session, place: Place, progress: Progress, relation: Relation
+    task: Task, mine: Session, database: Database, progress: ProgressTable, relation: Relation
 ) -> list[Finding]:
     try:
-        adopts(mine, place, progress, relation, added_by(rules_of(task, relation.table)))
+        can_adopt(mine, database, progress, relation, added_by(rules_of(task, relation.table)))
     except ApplyError as error:
         if not is_of_table(error):
             raise
@@ -79,7 +79,7 @@ def _of_table(
     return []
 
 
-def _of_mapped(mine: Session, progress: Progress, table: str) -> list[Finding]:
-    if progress.others(mine, table) or not (why := taken_by(mine, progress, table)):
+def _of_mapped(mine: Session, progress: ProgressTable, table: str) -> list[Finding]:
+    if progress.others(mine, table) or not (why := why_not_adoptable(mine, progress, table)):
         return []
-    return [Finding("error", exists_already(progress.target(table), why), table, OTHERWISE, table)]
+    return [Finding("error", exists_message(progress.target(table), why), table, OTHER_WAYS, table)]

@@ -14,8 +14,8 @@ from ...model.types import spark_type
 from ...sources.base import Finding
 from ...state import lifecycle
 from ...targets.delta.layout import rule_columns
-from ...targets.postgresql.place import Place, session
-from ...targets.postgresql.progress import Progress
+from ...targets.postgresql.connection import Database, open_session
+from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import RULE, rules_of
 from ..mapping.table_map import applied_places
 from ..required_changes import Needs
@@ -69,9 +69,9 @@ def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[st
                     added = set() if places[table].partition else rule_columns(now)
                     yield table, {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}, added
         return
-    place = Place.of(task.target.database)
-    with session(place, place.label) as on:
-        progress = Progress(place, task.name, places.__getitem__)
+    database = Database.of(task.target.database)
+    with open_session(database, database.label) as on:
+        progress = ProgressTable(database, task.name, places.__getitem__)
         for table in mine:
             if (found := progress.read(on, table)) is not None:
                 columns = found.layout.columns

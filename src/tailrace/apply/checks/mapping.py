@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...model.change import Relation
 from ...sources.base import Finding, LogSource
 from ...state.layouts import layouts_seen
-from ...targets.postgresql.place import Place, check_names
+from ...targets.postgresql.connection import Database, check_names
 from ...targets.rule_columns import rules_of
 from ..mapping.left_out import TO_HAVE_IT, LeftOutColumns, stays_out
 from ..mapping.multi_source import marks_clash, shared
@@ -74,10 +74,10 @@ def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]
     """Errors for names in mappings that a database does not accept; none for a Delta target."""
     if not task.target.database:
         return []
-    found, place = [], Place.of(task.target.database)
+    found, database = [], Database.of(task.target.database)
     for table, one in mine.items():
         try:
-            place.target(one.target)
+            database.target(one.target)
             check_names([*one.columns, *one.constants], table)
         except ConfigError as error:
             found.append(Finding("error", error.what, table, error.hint or "", table))

@@ -15,7 +15,7 @@ from ...sources.base import Finding
 from ...sources.postgresql.connect import Session, quoted
 from ...sources.postgresql.rights import listed, statements
 from ...targets.postgresql import progress
-from ...targets.postgresql.place import Place
+from ...targets.postgresql.connection import Database
 
 _ROLE = """
 select current_user::text, current_database()::text,
@@ -59,25 +59,28 @@ class _Table:
     writable: bool
 
 
-def rights_findings(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[Finding]:
+def rights_findings(on: Session, database: Database, targets: Sequence[tuple[str, str]]) -> list[Finding]:
     """Findings about missing rights of a connection's role, one for each level.
 
     `targets`: schema and name of each target.
     """
-    role, database, creates, temporary = on.execute(_ROLE).fetchone() or ("", "", True, True)
-    to, existing = quoted(role), _tables(on, place, targets)
-    missing = [*_in_schemas(on, place, targets, existing, to, creates), *_on_tables(place, existing, to)]
+    role, name, creates, temporary = on.execute(_ROLE).fetchone() or ("", "", True, True)
+    to, existing = quoted(role), _tables(on, database, targets)
+    missing = [
+        *_in_schemas(on, database, targets, existing, to, creates),
+        *_on_tables(database, existing, to),
+    ]
     if not temporary:
-        grant = f"GRANT TEMPORARY ON DATABASE {quoted(database)} TO {to}"
-        missing.append(_MissingRight("error", "to create temporary tables in", "database", database, grant))
-    grant = f"GRANT CREATE ON DATABASE {quoted(database)} TO {to};"
+        grant = f"GRANT TEMPORARY ON DATABASE {quoted(name)} TO {to}"
+        missing.append(_MissingRight("error", "to create temporary tables in", "database", name, grant))
+    grant = f"GRANT CREATE ON DATABASE {quoted(name)} TO {to};"
     instead = f"\n        -- or, so that {to} creates the schemas: {grant}"
     found = []
     for level, message in _MESSAGES.items():
         if mine := [one for one in missing if one.level == level]:
             cure = statements([one.cure for one in mine])
             cure += instead if any(one.right == _CREATE for one in mine) else ""
-            found.append(Finding(level, message.format(role, _labels(mine)), place.label, cure))
+            found.append(Finding(level, message.format(role, _labels(mine)), database.label, cure))
     return found
 
 
@@ -90,7 +93,7 @@ def _labels(missing: Sequence[_MissingRight]) -> str:
 
 def _in_schemas(
     on: Session,
-    place: Place,
+    database: Database,
     targets: Sequence[tuple[str, str]],
     existing: Sequence[_Table],
     to: str,
@@ -98,25 +101,25 @@ def _in_schemas(
 ) -> Iterator[_MissingRight]:
     """Missing rights to use and create the schemas."""
     new = {schema for schema, name in targets if (schema, name) not in {(t.schema, t.name) for t in existing}}
-    names = sorted({place.control, *(schema for schema, _ in targets)})
+    names = sorted({database.control, *(schema for schema, _ in targets)})
     for name, exists, usable, fillable in on.execute(_SCHEMAS, (names,)):
         if not exists and not creates:
             yield _MissingRight(
                 "error", _CREATE, "schema", name, f"CREATE SCHEMA {quoted(name)} AUTHORIZATION {to}"
             )
         elif exists and not (usable and fillable):
-            at_once = not usable or name in {place.control, *new}
+            at_once = not usable or name in {database.control, *new}
             grant = f"GRANT USAGE, CREATE ON SCHEMA {quoted(name)} TO {to}"
             yield _MissingRight(
                 "error" if at_once else "warning", "to create tables in", "schema", name, grant
             )
 
 
-def _on_tables(place: Place, existing: Sequence[_Table], to: str) -> Iterator[_MissingRight]:
+def _on_tables(database: Database, existing: Sequence[_Table], to: str) -> Iterator[_MissingRight]:
     """Missing rights on existing tables."""
     for one in existing:
         table, sql = f"{one.schema}.{one.name}", f"{quoted(one.schema)}.{quoted(one.name)}"
-        if one.schema == place.control:
+        if one.schema == database.control:
             if not one.writable:  # several roles may share them
                 grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {sql} TO {to}"
                 yield _MissingRight("error", "to write", "table", table, grant)
@@ -125,8 +128,8 @@ def _on_tables(place: Place, existing: Sequence[_Table], to: str) -> Iterator[_M
             yield _MissingRight("warning" if one.writable else "error", "to own", "table", table, cure)
 
 
-def _tables(on: Session, place: Place, targets: Sequence[tuple[str, str]]) -> list[_Table]:
+def _tables(on: Session, database: Database, targets: Sequence[tuple[str, str]]) -> list[_Table]:
     """The existing tables among the targets and tailrace's own tables."""
-    own = [(place.control, name) for name in (progress.TABLE, progress.NOTES)]
+    own = [(database.control, name) for name in (progress.TABLE, progress.NOTES)]
     schemas, names = zip(*own, *targets, strict=True)
     return [_Table(*row) for row in on.execute(_TABLES, (list(schemas), list(names)))]

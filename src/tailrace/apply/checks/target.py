@@ -23,7 +23,7 @@ from ...state import streams
 from ...state.baselines import read_baselines
 from ...state.ledger import APPLIED_APP
 from ...state.progress import Progress
-from ...targets.postgresql.place import SCHEMES, UNICODE, Place, answered, holds, session
+from ...targets.postgresql.connection import SCHEMES, UNICODE, Database, answered, holds, open_session
 from ...targets.postgresql.progress import TABLE
 from ..mapping.table_map import applied_places
 from .rights import rights_findings
@@ -39,26 +39,27 @@ def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     again, or rights of its role are missing. Delta targets have none."""
     if not task.target.database:
         return []
-    place = Place.of(task.target.database)
+    database = Database.of(task.target.database)
     try:
-        with session(place, place.label) as mine:
+        with open_session(database, database.label) as mine:
             if mine.execute("select pg_is_in_recovery()").fetchone() == (True,):
                 what = "the target's server is a standby: it takes no writes"
-                return [Finding("error", what, place.label, "use the primary's address (`target.database`)")]
-            if feeding := _feeding(task, place, mine, tables):
+                hint = "use the primary's address (`target.database`)"
+                return [Finding("error", what, database.label, hint)]
+            if feeding := _feeding(task, database, mine, tables):
                 return feeding  # the targets need another database or schema
-            targets = [place.split(at.target) for at in applied_places(task, tables).values()]
-            rights = rights_findings(mine, place, [t for t in targets if t[0]])
-            return [*_encoding(mine, place), *rights]
+            targets = [database.split(at.target) for at in applied_places(task, tables).values()]
+            rights = rights_findings(mine, database, [t for t in targets if t[0]])
+            return [*_encoding(mine, database), *rights]
     except ApplyError as error:
         waiting = isinstance(error, TargetLostError) and waits(task)
         what = f"{error.what}; the task waits for it" if waiting else error.what
         return [
-            Finding("warning" if waiting else "error", what, error.where or place.label, error.hint or "")
+            Finding("warning" if waiting else "error", what, error.where or database.label, error.hint or "")
         ]
 
 
-def _encoding(on: Session, place: Place) -> Iterator[Finding]:
+def _encoding(on: Session, database: Database) -> Iterator[Finding]:
     """A warning about a database whose encoding does not have all characters. That a batch has such a
     character is known only when it is written."""
     (encoding,) = on.execute("show server_encoding").fetchone() or ("",)
@@ -67,7 +68,7 @@ def _encoding(on: Session, place: Place) -> Iterator[Finding]:
             "warning",
             f"the target's database has the encoding {encoding}: a batch with a character that is not in it "
             "ends with an error, under every policy for `data_error`",
-            place.label,
+            database.label,
             UNICODE,
         )
 
@@ -78,14 +79,13 @@ def waits(task: Task) -> bool:
     It does if the target has answered this process before, or the task has written to it. Otherwise the
     address may be wrong.
     """
-    if answered(Place.of(task.target.database)):
+    if answered(Database.of(task.target.database)):
         return True
     if Progress.read(task.control_path("applied"), APPLIED_APP).number is not None:
         return True
     taken = read_baselines(task.control_path("baselines"))
-    return any(
-        one.version is not None for one in taken.values()
-    )  # baselines of mapped tables may still be in staging
+    # The baseline of a mapped table has no version: it may still be in staging.
+    return any(one.version is not None for one in taken.values())
 
 
 def feeding_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
@@ -111,26 +111,26 @@ def refuse_to_drop(task: Task, tables: Sequence[str], *, ask_source: bool = True
 
 
 def _feeding_at_target(task: Task, tables: Sequence[str], *, ask_source: bool = True) -> list[Finding]:
-    place = Place.of(task.target.database)
-    if not task.target.database or not any(_loops(task, place, tables)):
+    database = Database.of(task.target.database)
+    if not task.target.database or not any(_loops(task, database, tables)):
         return []
-    with session(place, place.label) as mine:
-        return _feeding(task, place, mine, tables, ask_source=ask_source)
+    with open_session(database, database.label) as mine:
+        return _feeding(task, database, mine, tables, ask_source=ask_source)
 
 
 def _feeding(
-    task: Task, place: Place, mine: pg_source.Session, tables: Sequence[str], *, ask_source: bool = True
+    task: Task, database: Database, mine: pg_source.Session, tables: Sequence[str], *, ask_source: bool = True
 ) -> list[Finding]:
     """The possible loops, if both databases are the same."""
-    if not (loops := list(_loops(task, place, tables))):
+    if not (loops := list(_loops(task, database, tables))):
         return []
     return loops if (_is_source(task, mine) if ask_source else _was_source(task, mine)) else []
 
 
-def _loops(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]:
+def _loops(task: Task, database: Database, tables: Sequence[str]) -> Iterator[Finding]:
     """Findings that are true if the source and the target are in the same database."""
     for table, at in applied_places(task, tables).items():
-        target = ".".join(place.split(at.target))
+        target = ".".join(database.split(at.target))
         if target == table:
             what = "source and target are the same table of one database: its changes would be captured again"
             yield Finding("error", what, table, _ELSE, table)
@@ -140,9 +140,9 @@ def _loops(task: Task, place: Place, tables: Sequence[str]) -> Iterator[Finding]
                 "be captured again"
             )
             yield Finding("error", what, table, _ELSE, table)
-    if tables and task.source.selects(own := f"{place.control}.{TABLE}"):
+    if tables and task.source.selects(own := f"{database.control}.{TABLE}"):
         what = f"the task captures {own}, where it records its progress: it would never be up to date"
-        yield Finding("error", what, place.label, f"`source: {{exclude: [{place.control}.*]}}`")
+        yield Finding("error", what, database.label, f"`source: {{exclude: [{database.control}.*]}}`")
 
 
 def _is_source(task: Task, mine: pg_source.Session) -> bool:

@@ -12,7 +12,7 @@ from ...config.policies import MEDIUM
 from ...config.table_settings import TableSettings
 from ...model.change import split
 from ...state import lifecycle
-from ...targets.multi_source import TargetPlace
+from ...targets.multi_source import TargetLocation
 
 if TYPE_CHECKING:
     from ...config.task import Task
@@ -104,18 +104,18 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
     return {column: known.get(value, value) for column, value in given.items()}
 
 
-def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetPlace:
+def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetLocation:
     """The location of a table's rows in a target, which other sources may share if the key has a constant.
 
     `named`: the names of targets that were renamed (`TableStates.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
-    TargetPlace(target='all.t', partition={'site': 'us'})
+    TargetLocation(target='all.t', partition={'site': 'us'})
     """
-    return TargetPlace((named or {}).get(one.source, one.target), one.partition)
+    return TargetLocation((named or {}).get(one.source, one.target), one.partition)
 
 
-def applied_places(task: Task, tables: Sequence[str]) -> dict[str, TargetPlace]:
+def applied_places(task: Task, tables: Sequence[str]) -> dict[str, TargetLocation]:
     """The locations of the rows of those of the tables that are applied."""
     named = lifecycle.read(task).target_names
     applied = [t for t in tables if task.policy(t).level >= MEDIUM]

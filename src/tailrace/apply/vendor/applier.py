@@ -16,7 +16,7 @@ from ...model.types import schema_of
 from ...targets import keyless
 from ...targets.base import Target
 from ...targets.change_batch import ChangeBatch
-from ...targets.delta.local import PartTask, write_parts
+from ...targets.delta.load import PartTask, write_parts
 from ...targets.delta.target import DeltaTarget
 from ...targets.images import col, explaining
 from ...targets.merge_result import MergeResult
@@ -103,7 +103,7 @@ class VendorApplier:
         log = self._applier.log
         if log is None:
             return progress
-        if (logged := log.standing(name).reached) is None:
+        if (logged := log.state(name).progress) is None:
             log.begin(name, progress)
             return progress
         if logged < progress and self._target.capabilities.notes is not None:
@@ -206,7 +206,7 @@ class VendorApplier:
         schema = schema_of(layout.columns)
         lake.create(path := copy.path(name), schema)
         if exists:
-            rows = self._target.rows_there(layout, changes.df.select(*map(col, layout.key)))
+            rows = self._target.rows_with_keys(layout, changes.df.select(*map(col, layout.key)))
             files, _ = write_parts(rows, PartTask(path, schema))
             lake.commit(path, files, progress={})
         return copy, path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...config.table_settings import TableSettings
 from ...errors import ConfigError
 from ...model.change import ChangeTable
-from ...targets.multi_source import TargetPlace
+from ...targets.multi_source import TargetLocation
 from ..mapping.mapped import mapped
 from ..mapping.multi_source import clashes, shared
 from ..mapping.prepare import mistakes, prepare
@@ -32,7 +32,7 @@ class MappedTables:
     """
 
     changes: dict[str, ChangeTable]
-    target_of: Callable[[str], TargetPlace] | None
+    target_of: Callable[[str], TargetLocation] | None
     digests: dict[str, str]
 
 

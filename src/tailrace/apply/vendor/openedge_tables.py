@@ -27,7 +27,7 @@ from ...state.open_warnings import PIPELINE, OpenWarnings
 from ...state.totals import stored_since
 from ...store import kept
 from ...targets.change_batch import ChangeBatch
-from ...targets.delta.local import PartTask, write_parts
+from ...targets.delta.load import PartTask, write_parts
 from ..reading import read_changes
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Progress OpenEdge Change Data Capture: policies, `_Cdc-Change-Tracking` and change tables.
 
-Tracking rows say what happened and which fields changed; change tables hold the values, sparse for updates.
-What belongs together is joined by `_Change-Sequence`, which counts within one source table only: change
-sequences of different tables do not compare. Source: spec/openedge.md.
+Tracking rows have the operation and the changed fields; change tables have the values, sparse for updates.
+Both are joined by `_Change-Sequence`, which counts within one source table only: change sequences of
+different tables cannot be compared. Source: spec/openedge.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def _implied(ct: ChangeTable) -> Column:
-    """The change mask of rows whose mask OpenEdge does not keep: the one that their operation implies."""
+    """Returns the change mask that an operation implies, for rows whose mask OpenEdge does not keep."""
     oper, carried = F.col(ct.header("change_oper")), F.lit(None).cast("binary")
     if ct.header("column_mask") in ct.df.columns:
         carried = F.col(ct.header("column_mask"))
@@ -42,16 +42,16 @@ def _implied(ct: ChangeTable) -> Column:
 
 
 def _kept_mask(ct: ChangeTable, value: Column) -> Column:
-    """The change mask of updates; of other rows the implied one, unless it is the same."""
+    """Returns the change mask of updates; of other rows the implied one, unless it is the same."""
     trimmed = F.unhex(F.regexp_replace(F.hex(value), "^(00)+", ""))
     other = (F.col(ct.header("change_oper")) != "U") & ~trimmed.eqNullSafe(_implied(ct))
     return F.when(other, _implied(ct)).otherwise(value)
 
 
 def _as_number(name: str, value: Column) -> Column:
-    """A text header as read back from OpenEdge's numbers."""
-    made = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
-    return F.when(value.isNotNull(), made.cast("string"))
+    """Returns a text header as it is read again from OpenEdge's numbers."""
+    result = transaction_number(value) if name == "transaction_id" else value.try_cast("bigint")
+    return F.when(value.isNotNull(), result.cast("string"))
 
 
 def _part_lost(ct: ChangeTable) -> Column:
@@ -70,27 +70,28 @@ def _part_erase(ct: ChangeTable) -> ChangeTable:
     )
 
 
-def _of_policy(ct: ChangeTable) -> dict[str, Column]:
-    """Headers that mean nothing without `Kept` -> what is written instead."""
+def _policy_defaults(ct: ChangeTable) -> dict[str, Column]:
+    """Returns headers that have no meaning without `Kept` -> the value written instead."""
     if KEPT in ct.df.schema[ct.header("change_seq")].metadata:
         return {}
-    made = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT, OFFSETS)}
-    made |= {
+    result = {n: F.lit(None) for n in (*(NATIVE + name for name in OF_POLICY), CUT, OFFSETS)}
+    result |= {
         f"{NATIVE}_Policy-Id": F.lit(policy_id(ct.name)),
         f"{NATIVE}_Source-Table-Number": F.lit(table_number(ct.name)),
     }
-    return {h: value for n, value in made.items() if (h := ct.header(n)) in ct.df.columns}
+    return {h: value for n, value in result.items() if (h := ct.header(n)) in ct.df.columns}
 
 
 def _policy_lost(ct: ChangeTable) -> Column:
     return any_of(
-        F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v) for h, v in _of_policy(ct).items()
+        F.col(quoted(h)).isNotNull() & ~F.col(quoted(h)).eqNullSafe(v)
+        for h, v in _policy_defaults(ct).items()
     )
 
 
 def _policy_erase(ct: ChangeTable) -> ChangeTable:
-    made = {h: v.cast(ct.df.schema[h].dataType) for h, v in _of_policy(ct).items()}
-    return ct.with_df(ct.df.withColumns(made) if made else ct.df)
+    result = {h: v.cast(ct.df.schema[h].dataType) for h, v in _policy_defaults(ct).items()}
+    return ct.with_df(ct.df.withColumns(result) if result else ct.df)
 
 
 GAPS = (
@@ -115,13 +116,15 @@ GAPS = (
     ),
     Gap(
         "partition of a truncate",
-        "a partition's truncate names no rows, so truncates of other sources are written for the whole table",
+        "a partition's truncate identifies no rows, so truncates of other sources are written for the whole "
+        "table",
         _part_lost,
         _part_erase,
     ),
     Gap(
         "missing policies",
-        "rows that once came from OpenEdge get a new policy if the table's schema no longer has their own",
+        "rows that were once read from OpenEdge get a new policy if the table's schema no longer has the old "
+        "one",
         _policy_lost,
         _policy_erase,
     ),
@@ -129,7 +132,7 @@ GAPS = (
 
 
 def knows(columns: Sequence[str]) -> float:
-    """How likely a table with these columns is one of OpenEdge's."""
+    """Returns how likely a table with these columns is one of OpenEdge's."""
     return tables_.knows(columns)
 
 

@@ -1,7 +1,8 @@
-"""OpenEdge's arrays as separate columns, `Phones` as `Phones1`, `Phones2`, ...: any target can hold them.
+"""Converts OpenEdge's arrays to separate columns, `Phones` to `Phones1`, `Phones2`, ...: any target can hold
+them.
 
-Names are numbered as consumers of OpenEdge's tables do (spec/openedge.md §6.5). A bit of an array's column is
-the bit of each of its elements.
+Names are numbered as consumers of OpenEdge's tables number them (spec/openedge.md §6.5). All elements of an
+array have the bit of its column.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _MASKS = ("change_mask", "column_mask")
 
 
 def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]) -> ChangeTable:
-    """The change table with a column for each element of its arrays (text in the vendor's tables), of the
-    array's type; an array with more elements than its extent is a bad row.
+    """Returns the change table with a column for each element of its arrays (text in the vendor's tables), of
+    the array's type; an array with more elements than its extent is a bad row.
 
     Raises:
-        FormatError: an element's column would have the name of another.
+        FormatError: an element's column would have the name of another column.
     """
     flat = {c: [f"{c}{n}" for n in range(1, extents[c] + 1)] for c in ct.columns if c in extents}
     if not flat:
@@ -55,7 +56,7 @@ def spread(ct: ChangeTable, extents: Mapping[str, int], types: Mapping[str, str]
 
 
 def gathered(ct: ChangeTable) -> ChangeTable:
-    """The change table with spread arrays as the vendor's text again; others unchanged."""
+    """Returns the change table with spread arrays as the vendor's text again; others unchanged."""
     flat = ct.df.schema[PREFIX + "change_seq"].metadata.get(FLAT)
     if not flat or not all(n in ct.columns for some in flat.values() for n in some):
         return ct
@@ -78,14 +79,15 @@ def _arranged(
     became: Mapping[str, Sequence[str]],
     metadata: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> ChangeTable:
-    """The change table with these columns, its masks adapted; `became`: a column -> its new columns."""
+    """Returns the change table with these columns and adapted masks; `became`: a column -> its new
+    columns."""
     data = set(ct.columns)
     added = [c for c in ADDED_COLUMNS if c in ct.df.columns]
     heads = [c for c in ct.df.columns if c not in data and c not in added]
     place = {n: len(heads) + i for i, n in enumerate(names)}
     old = {c: i for i, c in enumerate(ct.df.columns)}
     now = {c: [place[n] for n in became.get(c, [c])] for c in ct.columns}
-    made = []
+    result = []
     for head in heads:
         value = F.col(quoted(head))
         if head.removeprefix(ct.prefix) in _MASKS:
@@ -101,6 +103,6 @@ def _arranged(
         kept = dict(ct.df.schema[head].metadata)
         if head == PREFIX + "change_seq":
             kept = {k: v for k, v in kept.items() if k != FLAT} | dict(metadata)
-        made.append(value.alias(head, metadata=kept))
+        result.append(value.alias(head, metadata=kept))
     columns = [values[n].alias(n) for n in names]
-    return ChangeTable(ct.df.select(*made, *columns, *added), ct.key, list(names), ct.prefix, ct.name)
+    return ChangeTable(ct.df.select(*result, *columns, *added), ct.key, list(names), ct.prefix, ct.name)

@@ -1,9 +1,8 @@
-"""Builds a source table's canonical change table from the two rows of each change: its tracking row and its
-image.
+"""Builds a source table's canonical change table from two rows per change: tracking row and image.
 
-Which columns an image carries (spec/openedge.md §1.3, §2.3): a create or delete every captured one; an
-update, before and after, those whose bit is set and the identifying ones, and whatever is not NULL (nor all
-unknown, if it is an array); no image, none.
+Columns that an image carries (spec/openedge.md §1.3, §2.3): a create or delete all captured ones; an update,
+before and after, those whose bit is set, the identifying ones, and those that are not NULL (arrays: not all
+unknown). Without an image, none.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 THERE = OWN + "there"
-"""Added to either row: true, NULL if there is none."""
+"""Added to both rows: true, NULL if the row does not exist."""
 
 
 @dataclass(frozen=True)
 class TrackedTable:
-    """The data of one source table: tracking rows, images (None: level 0), names of the input tables,
+    """The data of one source table: tracking rows, images (None: level 0), names of the input tables, and
     whether they have the columns that tailrace adds."""
 
     source: CapturedTable
@@ -43,42 +42,42 @@ class TrackedTable:
     given: Mapping[str, str]
     added: bool = False
     joined: DataFrame | None = None
-    """Both, joined already (`ranges`)."""
+    """Both, already joined (`ranges`)."""
 
 
 def of_tracking(name: str) -> Column:
-    """A column of the tracking row."""
+    """Returns a column of the tracking row."""
     return F.col(quoted(f"_t:{name}"))
 
 
 def of_image(name: str) -> Column:
-    """A column of the image."""
+    """Returns a column of the image."""
     return F.col(quoted(f"_c:{name}"))
 
 
-def both_rows(of: TrackedTable) -> DataFrame:
-    """Tracking row `_t:…` and image `_c:…` of each change joined, NULL if there is none.
+def both_rows(table: TrackedTable) -> DataFrame:
+    """Returns the tracking row `_t:…` and image `_c:…` of each change, joined; NULL for a missing one.
 
-    Not as structs: what is not used (the original rows) is then not made and not shuffled.
+    Not as structs: unused values (the original rows) are then neither computed nor shuffled.
     """
-    if of.joined is not None:
-        return of.joined
+    if table.joined is not None:
+        return table.joined
 
-    def named(df: DataFrame, side: str) -> DataFrame:
+    def prefixed(df: DataFrame, side: str) -> DataFrame:
         columns = [F.col(quoted(c)).alias(f"{side}:{c}") for c in df.columns]
         return df.select(*columns, F.lit(True).alias(f"{side}:{THERE}"))
 
-    left = named(of.tracking, "_t")
-    if of.images is None:
+    left = prefixed(table.tracking, "_t")
+    if table.images is None:
         kinds = {c.name: c.type for c in CHANGE.columns} | {SPLIT: "string", WHY: "string", RAW: "string"}
         nothing = {**kinds, THERE: "boolean"}
         return left.withColumns({f"_c:{c}": F.lit(None).cast(t) for c, t in nothing.items()})
-    right = named(of.images, "_c")
+    right = prefixed(table.images, "_c")
     return left.join(right, of_tracking("_Change-Sequence") == of_image("_Change-Sequence"), "full_outer")
 
 
 def raw_rows() -> Column:
-    """Both original rows, as a JSON array."""
+    """Returns both original rows as a JSON array."""
     return F.concat(F.lit("["), F.concat_ws(",", of_tracking(RAW), of_image(RAW)), F.lit("]"))
 
 
@@ -88,52 +87,56 @@ ZONE_AT_END = r"([+-]\d\d:\d\d)\s*$"
 """The offset of a time in text form."""
 
 
-def values_of(of: TrackedTable, options: OpenEdgeOptions) -> TypedColumns:
-    """The data columns, text read as the type that `_Field` says."""
+def values_of(table: TrackedTable, options: OpenEdgeOptions) -> TypedColumns:
+    """Returns the data columns; text is converted to the type in `_Field`."""
     typed = TypedColumns()
-    for column in of.source.columns:
-        known = typed.values[column] = _known(of, column)
-        kind = of.source.types.get(column)
-        if column in of.source.extents:
+    for column in table.source.columns:
+        known = typed.values[column] = _known(table, column)
+        kind = table.source.types.get(column)
+        if column in table.source.extents:
             kind = f"array<{kind or 'string'}>" if options.arrays == "array" else None
-        if _came_as_text(of, column) and kind not in (None, "string"):
+        if _came_as_text(table, column) and kind not in (None, "string"):
             typed.add(column, known, kind)
     return typed
 
 
-def _came_as_text(of: TrackedTable, column: str) -> bool:
-    return of.images is not None and of.images.schema[column].dataType.simpleString() == "string"
+def _came_as_text(table: TrackedTable, name: str) -> bool:
+    return table.images is not None and table.images.schema[name].dataType.simpleString() == "string"
 
 
-def _known(of: TrackedTable, column: str) -> Column:
-    """A value as it came, NULL if it is `?` in text of a column that is not text; an array that is `?` has
-    one element, which is unknown."""
-    value, kind = of_image(column), of.source.types.get(column, "string")
-    if kind == "string" or column in of.source.extents or not _came_as_text(of, column):
+def _known(table: TrackedTable, column: str) -> Column:
+    """Returns a value from the input; NULL if it is `?` in text of a column that is not text. An array that
+    is `?` has one unknown element."""
+    value, kind = of_image(column), table.source.types.get(column, "string")
+    if kind == "string" or column in table.source.extents or not _came_as_text(table, column):
         return value
     return F.when(F.trim(value) != "?", value)
 
 
-def says_something(of: TrackedTable, column: str) -> Column:
-    """Whether a value shows that its image carries the column; that of an array does by an element that is
+def says_something(table: TrackedTable, column: str) -> Column:
+    """Whether a value shows that its image carries the column; an array does if one of its elements is
     known."""
-    there = _known(of, column).isNotNull()
-    if column not in of.source.extents or not _came_as_text(of, column):
+    there = _known(table, column).isNotNull()
+    if column not in table.source.extents or not _came_as_text(table, column):
         return there
     return there & ~F.coalesce(of_image(column).rlike(NOTHING_KNOWN), F.lit(False))
 
 
-def zoned(of: TrackedTable) -> list[str]:
-    """The columns whose times came as text with an offset (DATETIME-TZ), which instants do not keep."""
-    if of.images is None:
+def zoned(table: TrackedTable) -> list[str]:
+    """Returns the columns with times that are text with an offset (DATETIME-TZ), which instants do not
+    keep."""
+    if table.images is None:
         return []
-    kinds = {f.name: f.dataType.simpleString() for f in of.images.schema}
-    return [c for c in of.source.columns if of.source.types.get(c) == "timestamp" and kinds[c] == "string"]
+    kinds = {f.name: f.dataType.simpleString() for f in table.images.schema}
+    return [
+        c for c in table.source.columns if table.source.types.get(c) == "timestamp" and kinds[c] == "string"
+    ]
 
 
-def offsets(of: TrackedTable) -> Column:
-    """The offsets of those times, in order of the columns: `+01:00;;-05:00`; NULL: no time has one."""
-    texts = [F.regexp_extract(F.coalesce(of_image(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(of)]
+def offsets(table: TrackedTable) -> Column:
+    """Returns the offsets of those times, in order of the columns: `+01:00;;-05:00`; NULL if no time has
+    one."""
+    texts = [F.regexp_extract(F.coalesce(of_image(c), F.lit("")), ZONE_AT_END, 1) for c in zoned(table)]
     if not texts:
         return F.lit(None).cast("string")
     some = F.concat(*texts) != ""
@@ -141,9 +144,9 @@ def offsets(of: TrackedTable) -> Column:
 
 
 def bad_rows(
-    of: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
+    table: TrackedTable, options: OpenEdgeOptions, code: Column, oper: Column
 ) -> list[tuple[Column, str | Column]]:
-    """Returns the error of a change, judged from both of its rows."""
+    """Returns the reasons why a change is bad, from both of its rows."""
     tracked, imaged = of_tracking(THERE).isNotNull(), of_image(THERE).isNotNull()
     code_t, code_c = of_tracking("_Operation"), of_image("_Operation")
     number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))
@@ -160,29 +163,28 @@ def bad_rows(
         (imaged & code_c.isin(*GONE), F.concat(F.lit("change table row of operation "), shown)),
         (
             tracked & imaged & ~F.coalesce(pair, F.lit(False)),
-            F.concat_ws("", F.lit("tracking row says operation "), said, F.lit(", change table "), shown),
+            F.concat_ws("", F.lit("tracking row has operation "), said, F.lit(", change table "), shown),
         ),
-        *_field_map_bad(of),
+        *_field_map_bad(table),
     ]
     if options.partitions == "reject":
-        # Partition 0 and tenant 0 are parts of their table like any other; a row with neither was written by
-        # tailrace.
+        # Partition 0 and tenant 0 are ordinary parts of their table; tailrace writes rows with neither.
         part = [F.coalesce(of_tracking(n), F.lit(0)) for n in ("_Partition-Id", "_Tenant-Id")]
         some = of_tracking("_Partition-Id").isNotNull() | of_tracking("_Tenant-Id").isNotNull()
         words = looked_up(GONE, code)
         gone = F.concat_ws("", words, F.lit(" of partition "), part[0], F.lit(", tenant "), part[1])
-        said = F.concat(gone, F.lit(": rows not named; if it was the whole table, set partitions=truncate"))
+        said = F.concat(gone, F.lit(": unknown rows; if it was the whole table, set partitions=truncate"))
         bad.append((some & (oper == "T"), said))
     if options.orphans == "reject":
-        bad += _orphans(of, code, tracked, imaged, text)
+        bad += _orphans(table, code, tracked, imaged, text)
     return bad
 
 
 def _orphans(
-    of: TrackedTable, code: Column, tracked: Column, imaged: Column, text: Column
+    table: TrackedTable, code: Column, tracked: Column, imaged: Column, text: Column
 ) -> list[tuple[Column, str | Column]]:
-    valued = [p for p, level in of.source.levels.items() if level >= VALUED]
-    name = of.source.change_table or "a change table"
+    valued = [p for p, level in table.source.levels.items() if level >= VALUED]
+    name = table.source.change_table or "a change table"
     lone = ~imaged & code.isin(1, 2, AFTER_UPDATE) & of_tracking("_Policy-Id").isin(*valued)
     return [
         (~tracked, F.concat(F.lit("no tracking row for change "), text)),
@@ -190,19 +192,19 @@ def _orphans(
     ]
 
 
-def _field_map_bad(of: TrackedTable) -> list[tuple[Column, str | Column]]:
-    """Bits without a column, where columns are known."""
-    if not of.source.columns:
+def _field_map_bad(table: TrackedTable) -> list[tuple[Column, str | Column]]:
+    """Returns a reason for bits without a column, if the columns are known."""
+    if not table.source.columns:
         return []
     field_map = of_tracking("_Change-FieldMap")
-    known = {p - 1 for p in of.source.positions.values()}
+    known = {p - 1 for p in table.source.positions.values()}
     words = [F.col(f"_map{k}") for k in range(max(known) // mask.WORD + 1)]
     size = len(words) * mask.WORD
     rest = F.hex(F.substring(field_map, size // 8 + 1, mask.FIELD_MAP_BYTES))
     more = F.when(F.octet_length(field_map) > size // 8, rest.rlike("[1-9A-F]"))
     odd = mask.any_set(words, set(range(size)) - known) | F.coalesce(more, F.lit(False))
     return [
-        (odd, "field map has a bit that no column stands for: mask longer than the columns"),
+        (odd, "field map has a bit without a column: mask longer than the columns"),
         (
             F.octet_length(field_map) > mask.FIELD_MAP_BYTES,
             f"field map longer than {mask.FIELD_MAP_BYTES} bytes",
@@ -214,9 +216,9 @@ NATIVES = {
     "_Policy-Id": "string", "_Source-Table-Number": "int", "_Version": "int", "_User-Misc": "string",
     "_Misc": "string", "_Change-FieldMap": "binary",
 }  # fmt: skip
-"""Tracking columns that are carried as native headers, with types."""
+"""Tracking columns that become native headers, with types."""
 OF_POLICY = ("_Policy-Id", "_Source-Table-Number", "_Change-FieldMap")
-"""Those that mean nothing without the policies and schema rows under which they were written."""
+"""Those that have no meaning without the policies and schema rows under which they were written."""
 GONE_CODE, IMAGE_TRAN, IMAGE_TIME = (
     NATIVE + "_Operation",
     NATIVE + "image_Tran-Id",
@@ -230,29 +232,31 @@ HEADERS = (
 """Headers in addition to the usual ones, in order."""
 _CARRIED = OWN + "carried"
 TIME_ZONE = OWN + "zone"
-"""Column of tracking rows with text times: their zone, e.g. `+01:00`."""
+"""Column of tracking rows with times as text: the zone, e.g. `+01:00`."""
 
 
-def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
-    """The canonical change table."""
-    source = of.source
-    df = both_rows(of).filter(of_tenant(of_tracking("_Tenant-Id"), options.chosen))
+def canonical_of(table: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
+    """Returns the canonical change table."""
+    source = table.source
+    df = both_rows(table).filter(of_tenant(of_tracking("_Tenant-Id"), options.chosen))
     code = F.coalesce(of_image("_Operation"), of_tracking("_Operation"))
     oper = looked_up(OPER, code)
-    typed = values_of(of, options)
+    typed = values_of(table, options)
     where = {c: data_start(HEADERS) + i for i, c in enumerate(source.columns)}
-    df, words = _words(of, df, where)
-    df = df.withColumn(_CARRIED, _carried(of, code, words, where))
+    df, words = _words(table, df, where)
+    df = df.withColumn(_CARRIED, _carried(table, code, words, where))
     carried = F.col(_CARRIED)
     is_update = F.when(
         code.isin(AFTER_UPDATE, BEFORE_UPDATE) & of_tracking("_Change-FieldMap").isNotNull(), F.lit(True)
     )
     changed = F.when(is_update, mask.from_words(words))
-    bad = [*bad_rows(of, options, code, oper), *typed.bad]
+    bad = [*bad_rows(table, options, code, oper), *typed.bad]
     df = df.withColumn(WHY, reasons(bad)).withColumn(RAW, raw_rows())
     for name in (FILE, ROW, FINER):
         there = [
-            side(name) for side, df_ in ((of_image, of.images), (of_tracking, of.tracking)) if _has(df_, name)
+            side(name)
+            for side, df_ in ((of_image, table.images), (of_tracking, table.tracking))
+            if _has(df_, name)
         ]
         if name == FINER:  # of either row, or of a value
             there = (
@@ -262,22 +266,27 @@ def canonical_of(of: TrackedTable, options: OpenEdgeOptions) -> ChangeTable:
             )
         if there:
             df = df.withColumn(name, F.coalesce(*there))
-    headers = _headers(of, code, oper) | {
+    headers = _headers(table, code, oper) | {
         "change_mask": _change_mask(source, oper, changed, carried, where),
         "column_mask": carried,
     }
-    made = canonical(df, headers, typed.values, key=source.key, name=source.name)
+    result = canonical(df, headers, typed.values, key=source.key, name=source.name)
     kept = Kept(
-        dict(of.given), source.change_table, dict(source.positions), dict(source.rows), of.added, zoned(of)
+        dict(table.given),
+        source.change_table,
+        dict(source.positions),
+        dict(source.rows),
+        table.added,
+        zoned(table),
     )
-    return made.with_df(made.df.withMetadata(PREFIX + "change_seq", {KEPT: kept.to_json()}))
+    return result.with_df(result.df.withMetadata(PREFIX + "change_seq", {KEPT: kept.to_json()}))
 
 
 def _has(df: DataFrame | None, name: str) -> bool:
     return df is not None and name in df.columns
 
 
-def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
+def _headers(table: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
     number = F.coalesce(of_tracking("_Change-Sequence"), of_image("_Change-Sequence"))
     seq = F.coalesce(of_tracking("change_seq"), F.lpad(number.cast("string"), 35, "0"))
     tran, time = (F.coalesce(of_tracking(n), of_image(n)) for n in ("_Tran-Id", "_Time-Stamp"))
@@ -293,19 +302,21 @@ def _headers(of: TrackedTable, code: Column, oper: Column) -> dict[str, Column]:
     }
     found |= {NATIVE + name: of_tracking(name).cast(kind) for name, kind in NATIVES.items()}
     found[GONE_CODE] = F.when(code.isin(*GONE), code)
-    # The image's own transaction and time, if they differ from those of its tracking row.
+    # Transaction and time of the image, if they differ from those of its tracking row.
     found[IMAGE_TRAN] = F.when(~of_image("_Tran-Id").eqNullSafe(tran), of_image("_Tran-Id"))
     found[IMAGE_TIME] = F.when(~of_image("_Time-Stamp").eqNullSafe(time), of_image("_Time-Stamp"))
     found[CUT] = of_image(SPLIT)
-    found[ZONE] = of_tracking(TIME_ZONE) if TIME_ZONE in of.tracking.columns else F.lit(None).cast("string")
-    found[OFFSETS] = offsets(of)
+    found[ZONE] = (
+        of_tracking(TIME_ZONE) if TIME_ZONE in table.tracking.columns else F.lit(None).cast("string")
+    )
+    found[OFFSETS] = offsets(table)
     return found
 
 
-def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
-    """The rows with the words of their field maps, each bit moved to its column's position: computed once,
-    because several expressions need them."""
-    places = {p - 1: where[c] for c, p in of.source.positions.items()}
+def _words(table: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[DataFrame, list[Column]]:
+    """Returns the rows with their field maps as 64-bit words, in which each bit is at its column's position:
+    computed once, because several expressions need them."""
+    places = {p - 1: where[c] for c, p in table.source.positions.items()}
     old = mask.words(of_tracking("_Change-FieldMap"), max(places, default=-1) + 1, little=True)
     named = {f"_map{k}": word for k, word in enumerate(old)}
     df = df.withColumns(named) if named else df
@@ -314,13 +325,15 @@ def _words(of: TrackedTable, df: DataFrame, where: Mapping[str, int]) -> tuple[D
     return (df.withColumns(extra) if extra else df), [F.col(n) for n in extra]
 
 
-def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]) -> Column:
-    """The column mask; NULL if the image has every column. `changed`: the words of the field map."""
-    source = of.source
+def _carried(
+    table: TrackedTable, code: Column, changed: Sequence[Column], where: Mapping[str, int]
+) -> Column:
+    """Returns the column mask; NULL if the image has every column. `changed`: the field map as words."""
+    source = table.source
     every = mask.encode(where.values())
-    if of.images is None or not where:
+    if table.images is None or not where:
         return F.when(~code.isin(*GONE), F.unhex(F.lit("")))
-    there = {at: F.lit(True) if c in source.key else says_something(of, c) for c, at in where.items()}
+    there = {at: F.lit(True) if c in source.key else says_something(table, c) for c, at in where.items()}
     sparse = mask.with_bits(changed, there)
     captured = F.lit(bytearray(every))
     for policy, columns in source.tracked.items():
@@ -338,7 +351,7 @@ def _carried(of: TrackedTable, code: Column, changed: Sequence[Column], where: M
 def _change_mask(
     source: CapturedTable, oper: Column, changed: Column, carried: Column, where: Mapping[str, int]
 ) -> Column:
-    """For updates the field map; otherwise Qlik's rules (spec/qlik.md §2)."""
+    """Returns the field map for updates; otherwise a mask by Qlik's rules (spec/qlik.md §2)."""
     every, key = (F.lit(bytearray(mask.encode(where[c] for c in some))) for some in (where, source.key))
     return (
         F.when(oper == "U", changed)

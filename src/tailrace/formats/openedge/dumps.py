@@ -1,7 +1,7 @@
-"""`.cd` dumps of the policies in `_Cdc-Table-Policy` and `_Cdc-Field-Policy`, and the rows a dump stands for.
+"""Creates `.cd` dumps of the policies in `_Cdc-Table-Policy` and `_Cdc-Field-Policy`.
 
-A dump names tables and fields where the policy tables have their recids, so `_File` and `_Field` must be
-there. As OpenEdge's own dump does, it has one policy of a source table, and leaves out the policies' ids.
+A dump contains names of tables and fields where the policy tables have their recids, so `_File` and `_Field`
+are required. Like OpenEdge's own dump, it has one policy per source table, without the policies' ids.
 Source: spec/openedge.md §6.2.
 """
 
@@ -29,10 +29,10 @@ from .reader import metadata_rows
 
 
 def dump_of(tables: Tables, database: str) -> Dump:
-    """The current policies of the tables (a pending one if there is no current one), as a dump.
+    """Returns the current policies of the tables (a pending one if there is no current one), as a dump.
 
     Raises:
-        FormatError: policies, `_File` or `_Field` are missing, or do not name a table or field.
+        FormatError: policies, `_File` or `_Field` are missing, or a table or field has no name.
     """
     rows = metadata_rows(tables)
     if missing := [n for n in METADATA if n not in rows]:
@@ -43,21 +43,21 @@ def dump_of(tables: Tables, database: str) -> Dump:
 
 
 def policies_of(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TablePolicy]:
-    """The policies to dump, from metadata rows, in order of their source tables: those that reading takes.
+    """Returns the policies to dump, from metadata rows, in order of their source tables: those that `read`
+    uses.
 
     Raises:
-        FormatError: a table or field that a policy is about is not named; it is not known which
-            row is the newest.
+        FormatError: a table or field of a policy has no name; it is unknown which row is the newest.
     """
     rows = {name: each_once(some) for name, some in rows.items()}
     files = {f["Recid"]: f for f in rows[FILES]}
-    made = []
+    result = []
     for policy, *_ in by_source(newest(rows[POLICIES])):
         recid = policy["_Source-File-Recid"]
         if recid not in files:
             raise FormatError(f"no _File row {recid}", where=f"policy {policy['_Policy-Name']}")
-        made.append(_policy(policy, files[recid], _fields(policy, recid, rows)))
-    return sorted(made, key=lambda p: (p.owner, p.table))
+        result.append(_policy(policy, files[recid], _fields(policy, recid, rows)))
+    return sorted(result, key=lambda p: (p.owner, p.table))
 
 
 def _policy(row: Mapping[str, Any], file: Mapping[str, Any], fields: tuple[FieldPolicy, ...]) -> TablePolicy:
@@ -89,7 +89,7 @@ def _fields(
     mine = [f for f in rows[FIELDS] if f["_File-Recid"] == file]
     names = {f["Recid"]: f["_Field-Name"] for f in mine}
     places = {f["_Field-Physpos"]: f["_Field-Name"] for f in mine}
-    made: list[tuple[int | None, str]] = []
+    key: list[tuple[int | None, str]] = []
     for field in rows[FIELDS_OF]:
         if field["_Policy-Id"] != policy["_Policy-Id"]:
             continue
@@ -99,6 +99,6 @@ def _fields(
                 f"no _Field row for position {field.get('_Field-Position')}",
                 where=f"policy {policy['_Policy-Name']}",
             )
-        made.append((field.get("_Identifying-Field"), name))
-    ranked(made, policy["_Policy-Name"])  # refuses a field of two places
-    return tuple(FieldPolicy(name, place) for name, place in {name: place for place, name in made}.items())
+        key.append((field.get("_Identifying-Field"), name))
+    ranked(key, policy["_Policy-Name"])  # refuses a field with two ranks
+    return tuple(FieldPolicy(name, rank) for name, rank in {name: rank for rank, name in key}.items())

@@ -1,4 +1,4 @@
-"""OpenEdge's tables in folders: as for other formats, plus names that begin with `_` and `.cd` policy
+"""Reads and writes OpenEdge's tables in folders, including names that start with `_`, and `.cd` policy
 dumps."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def hidden_tables(root: Path) -> list[Path]:
-    """The files and folders in a folder that are tables though their names begin with `_`: those that have
-    files themselves, and all folders with the name of one of OpenEdge's own tables.
+    """Returns the files and folders in a folder that are tables although their names start with `_`: those
+    that have files themselves, and all folders with the name of one of OpenEdge's own tables.
 
     Raises:
         ConfigError: a folder has files of several kinds.
@@ -37,23 +37,24 @@ def hidden_tables(root: Path) -> list[Path]:
 
 
 def dumps_at(root: Path) -> list[Path]:
-    """The `.cd` files at a path, in order; names that begin with `.` are passed over."""
+    """Returns the `.cd` files at a path, in order; names that start with `.` are ignored."""
     found = sorted(root.glob("[!.]*")) if root.is_dir() else [root] if root.is_file() else []
     return [p for p in found if is_dump(p.name)]
 
 
-def _is_one(place: Path) -> bool:
-    """Not a folder of folders, such as `_pending`, which `convert` writes."""
-    if not place.is_dir() or kind_of(place) == "delta" or plain_name(place.name) in KNOWN:
+def _is_one(table_path: Path) -> bool:
+    """Whether a path is a table, not a folder of folders such as `_pending`, which `convert` writes."""
+    if not table_path.is_dir() or kind_of(table_path) == "delta" or plain_name(table_path.name) in KNOWN:
         return True
-    return any(p.is_file() and kind_of(p) for p in place.glob("[!_.]*"))
+    return any(p.is_file() and kind_of(p) for p in table_path.glob("[!_.]*"))
 
 
 def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, DataFrame]:
-    """The tables under a path; a `.cd` file is a table with one binary value, named after the file.
+    """Returns the tables under a path; a `.cd` file is a table with one binary value, named after the file.
 
     Raises:
-        ConfigError: there is nothing, a file whose name Spark passes over, or a folder of several kinds.
+        ConfigError: there is nothing, a file whose name Spark ignores, or a folder with several kinds of
+            files.
     """
     root = Path(path)
     dumps = dumps_at(root)
@@ -66,19 +67,20 @@ def load(spark: SparkSession, path: str, options: OpenEdgeOptions) -> dict[str, 
         )
     others = not dumps or any(map(folders.holds_files, root.glob("[!_.]*")))
     found = file_reader.load(spark, path, options, knows, hidden=hidden) if others else parquet.LoadedTables()
-    for place in hidden:
-        found[place.name] = file_reader.read(spark, place, options)
-        if notes := folders.left_over(place, root):
-            found[place.name] = found[place.name].withMetadata(FILE, {file_reader.NOTE: notes})
-        if folders.kind_of(place) == "parquet":
-            found.lies_in(place.name, folders.data_files(place))
+    for table_path in hidden:
+        found[table_path.name] = file_reader.read(spark, table_path, options)
+        if notes := folders.left_over(table_path, root):
+            found[table_path.name] = found[table_path.name].withMetadata(FILE, {file_reader.NOTE: notes})
+        if folders.kind_of(table_path) == "parquet":
+            found.add_files(table_path.name, folders.data_files(table_path))
     for dump in dumps:
         found[dump.name] = few_rows(spark, {DUMPED: "binary"}, [{DUMPED: dump.read_bytes()}])
     return found
 
 
 def columns_at(path: str, options: OpenEdgeOptions) -> dict[str, Sequence[str]]:
-    """The columns of the tables under a path, by table, including those whose names begin with `_`."""
+    """Returns the columns of the tables under a path, by table, including those whose names start with
+    `_`."""
     root = Path(path)
     hidden = hidden_tables(root)
     plain = not root.is_dir() or any(map(folders.holds_files, root.glob("[!_.]*")))
@@ -95,7 +97,7 @@ def refuse(path: str, options: OpenEdgeOptions) -> None:
 
 
 def save(tables: Tables, path: str, kind: str, options: OpenEdgeOptions) -> None:
-    """Writes the tables, and their policies as `<dump>.cd` if the option says so."""
+    """Writes the tables, and their policies as `<dump>.cd` if the option is set."""
     file_writer.save(tables, path, kind)
     if options.dump:
         dump = dump_of(tables, options.dump)

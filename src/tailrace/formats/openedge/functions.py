@@ -1,9 +1,9 @@
-"""OpenEdge's two functions on field maps, for DataFrames and for Spark SQL.
+"""Provides OpenEdge's two functions on field maps, for DataFrames and for Spark SQL.
 
-`cdc_get_changed_columns(change table, field map)` gives the changed columns' names, and
-`cdc_is_column_changed(change table, column, field map)` 1 or 0. As at the vendor, it is an error when the
-first argument is no change table, or the column is not in it. Where the vendor's drivers give names joined
-by `;`, `array_join(…, ';')` does the same. A NULL field map has no bit set. Source: spec/openedge.md §2.4.
+`cdc_get_changed_columns(change table, field map)` returns the changed columns' names, and
+`cdc_is_column_changed(change table, column, field map)` 1 or 0. As in OpenEdge, it is an error if the first
+argument is not a change table, or if it does not have the column. The vendor's drivers return names joined by
+`;`: `array_join(…, ';')` does the same. A NULL field map has no bit set. Source: spec/openedge.md §2.4.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FIELD_MAP = next(c.name for c in TRACKING.columns if c.name == "_Change-FieldMap
 
 
 def positions_of(change_table: ChangeTableLike) -> dict[str, int]:
-    """User column -> bit of field maps, from 1.
+    """Returns user column -> bit of field maps, from 1.
 
     Args:
-        change_table: a change table's DataFrame (bits follow its columns), what `read` made of one (gaps are
+        change_table: a change table's DataFrame (bits follow its columns), the result of `read` (gaps are
             known), or the positions themselves.
 
     Raises:
-        FormatError: it is no change table.
+        FormatError: it is not a change table.
 
     >>> positions_of({"F1": 1, "F3": 3})
     {'F1': 1, 'F3': 3}
@@ -56,7 +56,7 @@ def positions_of(change_table: ChangeTableLike) -> dict[str, int]:
 
 
 def cdc_get_changed_columns(change_table: ChangeTableLike, field_map: Column | str = FIELD_MAP) -> Column:
-    """The names whose bits are set, in order of the bits (array<string>; empty when none is)."""
+    """Returns the names whose bits are set, in order of the bits (array<string>; empty if none is)."""
     places = {p - 1: name for name, p in positions_of(change_table).items()}
     return mask.names(_column(field_map), places, little=True)
 
@@ -64,7 +64,7 @@ def cdc_get_changed_columns(change_table: ChangeTableLike, field_map: Column | s
 def cdc_is_column_changed(
     change_table: ChangeTableLike, column: str, field_map: Column | str = FIELD_MAP
 ) -> Column:
-    """1 when the column's bit is set, else 0 (int).
+    """Returns 1 if the column's bit is set, otherwise 0 (int).
 
     Raises:
         FormatError: the column is not in the change table.
@@ -82,8 +82,8 @@ def _column(field_map: Column | str) -> Column:
 def register(spark: SparkSession, change_tables: Mapping[str, ChangeTableLike]) -> None:
     """Registers both functions in Spark SQL, for these change tables by name (any letter case).
 
-    `SELECT cdc_get_changed_columns('PUB.CDC_Item', `_Change-FieldMap`) FROM …`. Native SQL functions, no
-    Python in them; registering again replaces them.
+    `SELECT cdc_get_changed_columns('PUB.CDC_Item', `_Change-FieldMap`) FROM …`. They are native SQL functions
+    without Python; registering them again replaces them.
     """
     places = {name.lower(): positions_of(table) for name, table in change_tables.items()}
     for name in list(places):
@@ -97,7 +97,7 @@ _MAKE = "CREATE OR REPLACE TEMPORARY FUNCTION "
 
 
 def statements(tables: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """The SQL that creates the two functions, for lower-case table names -> column positions."""
+    """Returns the SQL that creates the two functions, for lower-case table names -> column positions."""
     names, bits = [], []
     for table, positions in tables.items():
         rows = ", ".join(f"named_struct('n', {p - 1}, 'c', {_text(c)})" for c, p in positions.items())
@@ -121,5 +121,5 @@ def statements(tables: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def _text(value: str) -> str:
-    """A SQL string literal."""
+    """Returns a SQL string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,8 @@
-"""Rows of policies and schema tables that a change table is written with: those that it was read with
-(`Kept`), or, for other sources, one active policy of level 3.
+"""Provides the rows of policies and schema tables that are written with a change table: those with which it
+was read (`Kept`), or, for other sources, one active policy of level 3.
 
-Ids and numbers of the latter are derived from the table's name alone, so that what is written today fits what
-was written before.
+Ids and numbers of such a policy are derived from the table's name alone, so that they stay the same in later
+conversions.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Kept:
     """Metadata in a canonical table's schema about the OpenEdge tables that it was read from.
 
     Attributes:
-        tables: the vendor's tables there were: plain name (`_file`) -> name as it was given.
+        tables: the vendor's tables: plain name (`_file`) -> name in the input.
         change_table: the name of its change table; None: it had none.
         positions: column -> its bit in field maps.
         rows: metadata rows about it, by plain table name; times are text.
         added: whether the tables have the columns that tailrace adds.
-        zoned: columns whose times came as text with their offsets, in order.
+        zoned: columns whose times were text with offsets, in order.
     """
 
     tables: Mapping[str, str]
@@ -47,7 +47,7 @@ class Kept:
     zoned: Sequence[str] = ()
 
     def to_json(self) -> str:
-        """As text, for the schema.
+        """Returns JSON text for the schema.
 
         >>> k = Kept({"_file": "PUB._File"}, None, {"a": 1}, {"_file": [{"_Owner": "PUB"}]}, zoned=["a"])
         >>> Kept.from_json(k.to_json()) == k
@@ -57,18 +57,18 @@ class Kept:
 
     @staticmethod
     def from_json(text: str) -> Kept:
-        """Parsed from `to_json`'s text."""
+        """Parses the text of `to_json`."""
         return Kept(**json.loads(text))
 
 
 MOST_KEYS = 15
 FIRST_FIELD = 2
-"""Physical positions of a table's fields begin here."""
+"""The first physical position of a table's fields."""
 _SPACE = uuid.UUID("6f5a8f6e-61d5-4a51-8f55-0c1c0a8f3c11")
 
 
 def policy_id(name: str) -> str:
-    """22 characters derived from a table's name, always the same.
+    """Returns 22 characters derived from a table's name, always the same.
 
     >>> policy_id("shop.item")
     '8xAAInIGVnC_vaxWZr5xDw'
@@ -77,7 +77,7 @@ def policy_id(name: str) -> str:
 
 
 def table_number(name: str) -> int:
-    """The `_File-Number` of a source table; its change table has the next one.
+    """Returns the `_File-Number` of a source table; its change table has the next one.
 
     >>> table_number("shop.item") % 2
     0
@@ -86,7 +86,7 @@ def table_number(name: str) -> int:
 
 
 def change_table(name: str) -> str:
-    """The name of a source table's change table.
+    """Returns the name of a source table's change table.
 
     >>> change_table("shop.item"), change_table("item")
     ('shop.CDC_item', 'CDC_item')
@@ -96,11 +96,11 @@ def change_table(name: str) -> str:
 
 
 def generated_metadata(name: str, ct: ChangeTable, level: int = 3) -> Kept:
-    """The metadata rows of a change table captured at a level; level 0, and tables without columns, have
-    none.
+    """Returns the metadata rows of a change table captured at a level; level 0, and tables without columns,
+    have none.
 
     Raises:
-        UnsupportedError: more key columns than OpenEdge has identifying fields.
+        UnsupportedError: the key has more columns than OpenEdge has identifying fields.
     """
     if len(ct.key) > MOST_KEYS:
         raise UnsupportedError(

@@ -37,7 +37,7 @@ class OpenEdgeOptions(Options):
         default="",
         description="Read: of multi-tenant tables the changes of one tenant, by its `_Tenant-Id`, because "
         "identifying fields are unique within one tenant only; or `all`, if they are unique across tenants. "
-        "By default, changes of several tenants to one table with a key are an error.",
+        "By default, changes of several tenants to a table with a key are an error.",
     )
     split: Literal["rows", "joined"] = Field(
         default="rows",
@@ -65,20 +65,20 @@ class OpenEdgeOptions(Options):
     @classmethod
     def _a_tenant(cls, value: str) -> str:
         if value not in ("", "all") and not re.fullmatch(r"-?\d{1,9}", value):
-            raise ValueError(f"{value!r} is no number of a tenant, nor all")
+            raise ValueError(f"{value!r} is neither the number of a tenant nor all")
         return value
 
     @property
     def chosen(self) -> int | None:
-        """The tenant whose changes are read; None: those of all."""
+        """Returns the tenant whose changes are read; None: all tenants."""
         return None if self.tenant in ("", "all") else int(self.tenant)
 
 
 def parse_numbers(text: str) -> dict[str, int]:
-    """Numbers that users write per table.
+    """Parses numbers per table that users write.
 
     Raises:
-        ConfigError: one is no number.
+        ConfigError: a value is not a number.
 
     >>> parse_numbers("PUB.Order=18")
     {'PUB.Order': 18}

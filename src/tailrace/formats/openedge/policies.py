@@ -1,8 +1,8 @@
-"""The source tables that policies and schema tables describe: names, keys, the bits of their columns, and
-what each policy captures.
+"""Finds the source tables that policies and schema tables describe: names, keys, the bits of their columns,
+and what each policy captures.
 
-Policies, `_File` and `_Field` are metadata of a few rows: they are collected, nothing else is. Each extract
-brings its own copy of them. Source: spec/openedge.md §1, §2.3.
+Policies, `_File` and `_Field` are metadata of a few rows: only they are collected in the driver. Each extract
+has a copy of them. Source: spec/openedge.md §1, §2.3.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .tables import FIRST_USER_FIELD, spark_type
 Row = Mapping[str, Any]
 CURRENT, PREVIOUS, PENDING = 0, 1, 2
 _LIFE = {PENDING: 1, CURRENT: 2, PREVIOUS: 3}
-"""`_Policy-Instance` in the order in which a policy becomes these."""
+"""The values of `_Policy-Instance` in the order of a policy's life."""
 _READ_BY = ("_Level", "_Source-File-Recid", "_Change-Tablename", "_Change-Table-Owner", "_First-User-Field")
 _HINT = "keep the rows of the newest extract"
 
 
 def each_once(rows: Sequence[Row]) -> list[Row]:
-    """Equal rows once.
+    """Removes duplicates of equal rows.
 
     >>> each_once([{"Recid": 1}, {"Recid": 2}, {"Recid": 1}])
     [{'Recid': 1}, {'Recid': 2}]
@@ -36,10 +36,10 @@ def each_once(rows: Sequence[Row]) -> list[Row]:
 
 
 def newest(policies: Iterable[Row]) -> list[Row]:
-    """The newest row of each policy.
+    """Returns the newest row of each policy.
 
     Raises:
-        FormatError: which is newer is not known, and it matters.
+        FormatError: it is unknown which of two different rows is newer.
     """
     found: dict[Any, list[Row]] = {}
     for row in policies:
@@ -61,8 +61,8 @@ def _newest(rows: list[Row]) -> Row:
 
 
 def by_source(policies: Iterable[Row]) -> list[list[Row]]:
-    """Policies of one source table together, as `in_order` has them; without its recid, those of one change
-    table.
+    """Groups policies by source table, or, without its recid, by change table; each group as `in_order`
+    returns it.
 
     Raises:
         FormatError: as `in_order`.
@@ -76,16 +76,16 @@ def by_source(policies: Iterable[Row]) -> list[list[Row]]:
 
 
 def in_order(policies: Iterable[Row]) -> list[Row]:
-    """Policies of one source table, the current one first, newer ones before older ones.
+    """Sorts policies of one source table, the current one first, newer ones before older ones.
 
     Raises:
-        FormatError: several are the current one, and which is the newest is not known.
+        FormatError: several are current, and it is unknown which is the newest.
     """
     order: dict[Any, int] = {CURRENT: 0, PENDING: 1, PREVIOUS: 2}
-    made = sorted(policies, key=lambda r: r["_Policy-Id"])
-    made.sort(key=_changed, reverse=True)
-    made.sort(key=lambda r: order.get(r.get("_Policy-Instance"), 3))
-    current = [r for r in made if r.get("_Policy-Instance") == CURRENT]
+    result = sorted(policies, key=lambda r: r["_Policy-Id"])
+    result.sort(key=_changed, reverse=True)
+    result.sort(key=lambda r: order.get(r.get("_Policy-Instance"), 3))
+    current = [r for r in result if r.get("_Policy-Instance") == CURRENT]
     if len(current) > 1 and _changed(current[0]) == _changed(current[1]):
         both = " and ".join(str(r["_Policy-Id"]) for r in current[:2])
         raise FormatError(
@@ -93,33 +93,34 @@ def in_order(policies: Iterable[Row]) -> list[Row]:
             where="_Cdc-Table-Policy",
             hint=f"a source table has one current policy: {_HINT}, or give _Last-Modified",
         )
-    return made
+    return result
 
 
 def ranked(fields: Iterable[tuple[int | None, str | None]], policy: str) -> tuple[str, ...]:
-    """A key, from the places and names of a policy's fields; None or 0: it is not in the key.
+    """Returns a key, from the ranks and names of a policy's fields; a field with rank None or 0 is not in the
+    key.
 
     Raises:
-        FormatError: a field has two places.
+        FormatError: a field has two ranks.
 
     >>> ranked([(2, "line"), (1, "id"), (None, "note"), (1, "id")], "p")
     ('id', 'line')
     """
-    places: dict[str, set[int]] = {}
+    ranks: dict[str, set[int]] = {}
     for place, name in fields:
         if name:
-            places.setdefault(name, set()).add(place or 0)
-    if odd := sorted(name for name, its in places.items() if len(its) > 1):
+            ranks.setdefault(name, set()).add(place or 0)
+    if odd := sorted(name for name, its in ranks.items() if len(its) > 1):
         raise FormatError(
             f"{', '.join(odd)}: rows differ in _Identifying-Field",
             where=f"_Cdc-Field-Policy {policy}",
             hint=_HINT,
         )
-    return tuple(name for place, name in sorted((min(its), n) for n, its in places.items()) if place)
+    return tuple(name for place, name in sorted((min(its), n) for n, its in ranks.items()) if place)
 
 
 def newest_dumped(policies: Sequence[TablePolicy]) -> TablePolicy:
-    """The policy of one change table in dumps: the current one, else a pending one.
+    """Returns the policy of one change table in dumps: the current one, otherwise a pending one.
 
     Raises:
         FormatError: dumps have several, with other tables or fields.
@@ -150,20 +151,20 @@ METADATA = (POLICIES, FIELDS_OF, FILES, FIELDS)
 
 @dataclass(frozen=True)
 class CapturedTable:
-    """One source table and everything known about how it was captured.
+    """A source table and how it was captured.
 
     Attributes:
         name: `owner.table`.
-        change_table: its change table's name among the tables given; None: there is none (level 0).
+        change_table: the name of its change table in the input; None: it has none (level 0).
         columns: the change table's user columns, in order.
         positions: user column -> its bit in field maps, from 1.
-        counted: those whose position `_Field` does not say: it is their place among the columns.
-        types: user column -> Spark type, where `_Field` says it.
+        counted: columns whose position is missing in `_Field`: their index among the columns is used.
+        types: user column -> Spark type, if it is in `_Field`.
         extents: array column -> number of elements.
         key: identifying fields, in their order.
-        tracked: policy id -> the columns it captures; not there when it is not known: all.
+        tracked: policy id -> the columns it captures; an unknown policy is missing: it captures all.
         levels: policy id -> level.
-        number: `_Source-Table-Number`; None: its tracking rows are found by the policy ids.
+        number: `_Source-Table-Number`; None: the policy ids identify its tracking rows.
         rows: the metadata rows about it, by table.
     """
 
@@ -190,37 +191,37 @@ def sources(
     numbers: Mapping[str, int] | None = None,
     dumped: Sequence[TablePolicy] = (),
 ) -> list[CapturedTable]:
-    """The source tables named by policies and change tables (name -> user columns), by name.
+    """Returns the source tables named by policies and change tables (name -> user columns), by name.
 
     Args:
-        metadata: rows of `METADATA` tables, as far as they are there.
-        change_tables: the change tables there are, with their user columns in order.
-        keys: source table -> key columns, where no identifying fields say them.
-        numbers: source table -> `_Source-Table-Number`, where `_File` does not say it.
-        dumped: policies of `.cd` files, for change tables of which no policy row is there.
+        metadata: rows of the existing `METADATA` tables.
+        change_tables: the existing change tables, with their user columns in order.
+        keys: source table -> key columns, if there are no identifying fields.
+        numbers: source table -> `_Source-Table-Number`, if it is not in `_File`.
+        dumped: policies of `.cd` files, for change tables without policy rows.
 
     Raises:
-        FormatError: two policies of one source table name different change tables, or are both the current
-            one; rows of one policy contradict each other.
+        FormatError: two policies of one source table name different change tables, or are both current; rows
+            of one policy contradict each other.
     """
     metadata = {name: each_once(rows) for name, rows in metadata.items()}
     metadata[POLICIES] = newest(metadata.get(POLICIES, ()))
     found: list[CapturedTable] = []
     left = dict(change_tables)
     for policies in by_source(metadata[POLICIES]):
-        made = _of_policies(policies, metadata, left)
-        if made.change_table is not None:
-            left.pop(made.change_table)
-        found.append(made)
+        result = _of_policies(policies, metadata, left)
+        if result.change_table is not None:
+            left.pop(result.change_table)
+        found.append(result)
     for name, columns in left.items():
         found.append(_without_policy(name, columns, dumped, metadata))
-    return sorted((_said(s, keys or {}, numbers or {}) for s in found), key=lambda s: s.name)
+    return sorted((_with_declared(s, keys or {}, numbers or {}) for s in found), key=lambda s: s.name)
 
 
-def _said(
+def _with_declared(
     source: CapturedTable, keys: Mapping[str, Sequence[str]], numbers: Mapping[str, int]
 ) -> CapturedTable:
-    """What users declare takes precedence over what is found."""
+    """Returns a source table with the values that users declare, which take precedence over those found."""
     key = said_of(keys, source.name)
     number = said_of(numbers, source.name)
     if key is not None:
@@ -239,7 +240,7 @@ def _of_policies(
         raise FormatError(
             f"policies of one source table name several change tables: {', '.join(sorted(named))}",
             where=f"_Cdc-Table-Policy {first['_Policy-Id']}",
-            hint="policies of one source table share one change table; look at _Source-File-Recid",
+            hint="policies of one source table must have the same change table; check _Source-File-Recid",
         )
     shown = next((p for p in policies if p.get("_Change-Tablename")), first)
     change_table = _find_table(shown, change_tables)
@@ -257,19 +258,19 @@ def _of_policies(
     levels = {p["_Policy-Id"]: p["_Level"] for p in policies if p.get("_Level") is not None}
     number = None if file is None else file["_File-Number"]
     start = next((p["_First-User-Field"] for p in policies if p.get("_First-User-Field")), FIRST_USER_FIELD)
-    made = CapturedTable(
+    result = CapturedTable(
         _name(file, shown, change_table), change_table, levels=levels, number=number, rows=rows, first=start
     )
     if change_table is not None:
-        made = _columns(made, change_tables[change_table], change_file, file)
-    return _fields(made, file, ids)
+        result = _columns(result, change_tables[change_table], change_file, file)
+    return _fields(result, file, ids)
 
 
 def _without_policy(
     name: str, columns: Sequence[str], dumped: Sequence[TablePolicy], metadata: Mapping[str, Sequence[Row]]
 ) -> CapturedTable:
-    """A change table without policy rows: a dump names its source table and identity, otherwise its own name
-    does."""
+    """Returns the source table of a change table without policy rows: a dump has its name and identity,
+    otherwise the change table's name has."""
     owner, table = _split(name)
     mine = [p for p in dumped if (p.change_table or "").lower() == table.lower()]
     mine = [p for p in mine if not owner or (p.change_owner or "").lower() == owner.lower()]
@@ -289,15 +290,16 @@ def _without_policy(
     recids = [f.get("Recid") for f in there]
     rows = {FILES: there, FIELDS: [f for f in metadata.get(FIELDS, ()) if f["_File-Recid"] in recids]}
     number = None if about is None else about["_File-Number"]
-    made = CapturedTable(".".join(source), name, key=key, number=number, rows=rows)
-    return _columns(made, columns, change_file, about)
+    result = CapturedTable(".".join(source), name, key=key, number=number, rows=rows)
+    return _columns(result, columns, change_file, about)
 
 
 def _columns(
     source: CapturedTable, columns: Sequence[str], change_file: Row | None, file: Row | None
 ) -> CapturedTable:
-    """Positions, types and extents of the user columns, which are named as the source table's fields: only
-    positions differ from its. Without the change table's rows in `_Field` they are numbered consecutively."""
+    """Returns the source table with positions, types and extents of the user columns. The change table's
+    columns are named as the source table's fields; only positions differ. Without the change table's rows in
+    `_Field` the columns are numbered consecutively."""
     own, of_source = _by_name(source, change_file), _by_name(source, file)
     positions, types, extents = {}, {}, {}
     for n, column in enumerate(columns, 1):
@@ -325,14 +327,15 @@ def _columns(
 
 
 def _by_name(source: CapturedTable, file: Row | None) -> dict[str, Row]:
-    """The rows of `_Field` about one of its tables, by name in lower case."""
+    """Returns the rows of `_Field` of one table, by name in lower case."""
     recid = None if file is None else file.get("Recid")
     mine = (r for r in source.rows.get(FIELDS, ()) if recid is not None and r["_File-Recid"] == recid)
     return {r["_Field-Name"].lower(): r for r in mine}
 
 
 def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> CapturedTable:
-    """The field policies: the columns that each policy captures, and the current one's identity."""
+    """Returns the source table with the columns that each policy captures, and the current policy's
+    identity."""
     fields = _by_name(source, file).values()
     by_recid = {r["Recid"]: r["_Field-Name"] for r in fields if r.get("Recid") is not None}
     by_place = {r["_Field-Physpos"]: r["_Field-Name"] for r in fields}
@@ -352,7 +355,7 @@ def _fields(source: CapturedTable, file: Row | None, ids: Sequence[str]) -> Capt
 
 
 def _find_table(policy: Row, change_tables: Mapping[str, Sequence[str]]) -> str | None:
-    """The change table named by a policy, with or without its owner, in any letter case."""
+    """Returns the change table named by a policy, with or without its owner, in any letter case."""
     table = (policy.get("_Change-Tablename") or "").lower()
     owner = (policy.get("_Change-Table-Owner") or "").lower()
     bare = None
@@ -375,7 +378,7 @@ def _change_file(policy: Row, files: Sequence[Row]) -> Row | None:
 
 
 def _name(file: Row | None, policy: Row, change_table: str | None) -> str:
-    """`owner.table` of the source; without `_File` from the change table's name."""
+    """Returns `owner.table` of the source; without `_File` from the change table's name."""
     if file is not None:
         return ".".join(filter(None, (file.get("_Owner"), file["_File-Name"])))
     owner, table = _split(change_table or policy.get("_Change-Tablename") or policy["_Policy-Id"])
@@ -384,19 +387,19 @@ def _name(file: Row | None, policy: Row, change_table: str | None) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Owner and table of a name; the owner is empty if there is none."""
+    """Returns owner and table of a name; the owner may be empty."""
     owner, dot, table = name.partition(".")
     return (owner, table) if dot else ("", name)
 
 
 def said_of(said: Mapping[str, Any], name: str) -> Any:
-    """The entry of a table, under its whole name or without its owner."""
+    """Returns the entry of a table, under its whole name or without its owner."""
     lower = {k.lower(): v for k, v in said.items()}
     return lower.get(name.lower(), lower.get(_split(name)[1].lower()))
 
 
 def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """One sentence for each thing, with what to do."""
+    """Returns notes about problems, one sentence each, with what to do."""
     said = []
     for source in found:
         policies = source.rows.get(POLICIES, ())
@@ -413,21 +416,21 @@ def notes(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> tuple[
 
 
 def keyless(found: Sequence[CapturedTable], metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The source tables with values whose key is not known, and why."""
-    made = {}
+    """Returns the source tables with values whose key is unknown, and the reasons."""
+    result = {}
     for source in found:
         if source.columns and not source.key:
             wants = any(p.get("_Identifying-Fields") for p in source.rows.get(POLICIES, ()))
-            lacks = " and ".join(
+            missing = " and ".join(
                 n for n, key in (("_File", FILES), ("_Field", FIELDS)) if key not in metadata
             )
-            unnamed = f"identifying fields without names{f' (give {lacks})' if lacks else ''}"
-            made[source.name] = unnamed if wants else "no identifying fields"
-    return made
+            unnamed = f"identifying fields without names{f' (give {missing})' if missing else ''}"
+            result[source.name] = unnamed if wants else "no identifying fields"
+    return result
 
 
 def unknown_tables(options: OpenEdgeOptions, found: Sequence[CapturedTable]) -> list[str]:
-    """A note for each table that the options name and that is none of these."""
+    """Returns a note for each table that the options name and that does not exist."""
     there = [source.name for source in found]
     return [
         no_table(option, name, there)
@@ -438,6 +441,6 @@ def unknown_tables(options: OpenEdgeOptions, found: Sequence[CapturedTable]) -> 
 
 
 def _counted(source: CapturedTable) -> str:
-    """The change table, or those of its columns, whose positions are counted."""
+    """Returns the change table, or its columns, whose positions are counted."""
     some = f", columns {', '.join(source.counted)}" if source.counted != source.columns else ""
     return f"{source.change_table}{some}"

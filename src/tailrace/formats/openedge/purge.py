@@ -1,9 +1,8 @@
-"""Purge: takes consumed changes out of OpenEdge's tables, as the vendor allows it.
+"""Removes consumed changes from OpenEdge's tables, as the vendor allows it.
 
-Deleted is the range of `_Change-Sequence` that was read, of one source table: its change-table rows (both
-images, both halves) first, then its tracking rows; nothing that some consumer has not read yet. Policies
-stay.
-Source: spec/openedge.md §2.1 (rows may be deleted, never made), §6.4.
+It deletes the range of `_Change-Sequence` of one source table that was read: first its change-table rows
+(both images, both halves), then its tracking rows; nothing that a consumer has not read yet. Policies stay.
+Source: spec/openedge.md §2.1 (rows may be deleted, never created), §6.4.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ def purge(
     consumers: Mapping[str, int],
     options: OpenEdgeOptions | None = None,
 ) -> dict[str, DataFrame]:
-    """The tables without the changes low..high of one source table.
+    """Returns the tables without the changes low..high of one source table.
 
     Args:
         tables: the vendor's tables.
         source: the source table, `owner.table`.
         low: first `_Change-Sequence` that was read.
         high: last one.
-        consumers: every consumer -> the last `_Change-Sequence` of this table it has done with.
+        consumers: every consumer -> the last `_Change-Sequence` of this table that it has processed.
         options: as for `read`.
 
     Raises:
-        PositionError: the range is empty, or some consumer is not that far.
-        FormatError: there is no such source table.
+        PositionError: the range is empty, or a consumer has not processed it.
+        FormatError: the source table does not exist.
     """
     found = removed_rows(tables, source, low=low, high=high, consumers=consumers, options=options)
     return {n: df.filter(~found[n]) if n in found else df for n, df in tables.items()}
@@ -63,7 +62,7 @@ def purge_delta(
     consumers: Mapping[str, int],
     options: OpenEdgeOptions | None = None,
 ) -> None:
-    """`purge` in place, for Delta tables: name -> path. Repeating it changes nothing."""
+    """Does `purge` in place, for Delta tables: name -> path. It is idempotent."""
     from delta.tables import DeltaTable
 
     kept = {n: DeltaTable.forPath(spark, p) for n, p in paths.items()}
@@ -83,23 +82,25 @@ def purge_folder(
     high: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Deletes the changes low..high of one source table (up to the slowest consumer, if `high` is not
-    given); after an interruption, run it again.
+    """Deletes the changes low..high of one source table (by default up to the slowest consumer); can be
+    repeated after an interruption.
 
-    Gives `table`, `low`, `high`, and `deleted`: rows by the vendor's table.
+    Returns `table`, `low`, `high`, and `deleted`: rows by the vendor's table.
 
     Raises:
-        ConfigError: the folder has no Delta tables, or no consumer is named.
-        PositionError: some consumer has not done with the range.
-        FormatError: there is no such source table.
+        ConfigError: the folder has no Delta tables, or no consumer is given.
+        PositionError: a consumer has not processed the range.
+        FormatError: the source table does not exist.
     """
     if not consumers:
-        raise ConfigError("no consumer is named", hint="say how far each has read: --consumer NAME=SEQUENCE")
+        raise ConfigError(
+            "no consumer is given", hint="give each with what it has read: --consumer NAME=SEQUENCE"
+        )
     root = Path(folder)
     paths = {p.name: str(p) for p in sorted(root.glob("*")) if (p / "_delta_log").is_dir()}
     if not paths:
         raise ConfigError(
-            f"{folder} holds no Delta tables",
+            f"{folder} has no Delta tables",
             hint="purge works in place; write them with tailrace convert --files delta",
         )
     high = min(consumers.values()) if high is None else high
@@ -120,7 +121,7 @@ def removed_rows(
     consumers: Mapping[str, int],
     options: OpenEdgeOptions | None = None,
 ) -> dict[str, Column]:
-    """Table name -> which of its rows to remove, the change table first."""
+    """Returns table name -> which of its rows to remove, the change table first."""
     if low > high:
         raise PositionError(
             f"no change from {low} to {high}", where=source, hint="give the range that was read"
@@ -131,7 +132,7 @@ def removed_rows(
         raise PositionError(
             f"{who} has read changes up to {at}, not {high}",
             where=source,
-            hint="purge no further than the slowest consumer",
+            hint="purge only up to the slowest consumer's position",
         )
     place = locate(tables, options or OpenEdgeOptions())
     mine = next((s for s in place.sources if s.name.lower() == source.lower()), None)

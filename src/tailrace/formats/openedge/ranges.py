@@ -1,8 +1,8 @@
-"""Tracking rows and images of Parquet files joined by ranges of their change sequence, in Arrow.
+"""Joins tracking rows and images of Parquet files by ranges of their change sequence, in Arrow.
 
-Extracts are in files in about the order of their changes. Then each task reads the row groups of one range
-of numbers, of both tables, and joins them in memory: nothing is shuffled or sorted by Spark. Footers say
-whether that holds; if not, or if values need more than to be read, Spark joins the tables (`changes`).
+Files of extracts are roughly in the order of their changes. Then each task reads the row groups of one range
+of numbers, of both tables, and joins them in memory; Spark neither shuffles nor sorts. Footers show whether
+this is possible; if not, or if values need conversion, Spark joins the tables (`changes`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from ...execution import over_rows
 from ...model.quoting import quoted
 from ..base import ADDED_COLUMNS, FILE, RAW, ROW, WHY, Tables, VendorTable
 from ..parquet import LoadedTables
-from ..row_groups import NUMBER, PLACE, GroupReader, Range, RowGroup, column_indexes, fits, groups_of, ranges
+from ..row_groups import (
+    FILE_INDEX,
+    NUMBER,
+    GroupReader,
+    Range,
+    RowGroup,
+    column_indexes,
+    fits,
+    groups_of,
+    ranges,
+)
 from ..shape import find_columns
 from ..spark_functions import F
 from .changes import THERE
@@ -41,8 +51,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RangeJoin:
-    """Joins both sides, range by range: every tracking row with every image of its number, and each without
-    the other that has none. Columns `_t:…` and `_c:…`, `THERE` of each too."""
+    """Joins both sides, range by range: every tracking row with every image of its number, and rows without a
+    partner alone. Columns are named `_t:…` and `_c:…`, including `THERE` of each."""
 
     tracking: GroupReader
     images: GroupReader
@@ -50,15 +60,15 @@ class RangeJoin:
     ranges: tuple[Range, ...]
 
     def columns(self) -> dict[str, str]:
-        """The columns with their Spark types."""
-        made: dict[str, str] = {}
+        """Returns the columns with their Spark types."""
+        result: dict[str, str] = {}
         for side, of in (("_t", self.tracking), ("_c", self.images)):
-            made |= {f"{side}:{name}": kind for name, kind in of.kinds().items()}
-            made[f"{side}:{THERE}"] = "boolean"
-        return made
+            result |= {f"{side}:{name}": kind for name, kind in of.kinds().items()}
+            result[f"{side}:{THERE}"] = "boolean"
+        return result
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the ranges whose numbers come, under plain names (`c0`, `c1`, ...)."""
+        """Yields the rows of the ranges whose numbers are given, under plain names (`c0`, `c1`, ...)."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self._joined(self.ranges[number])
@@ -85,7 +95,7 @@ class RangeJoin:
 
 
 def matched(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """The places of rows with equal numbers, pair by pair; -1: there is none on that side.
+    """Returns the indexes of rows with equal numbers, pair by pair; -1 if that side has no row.
 
     >>> [a.tolist() for a in matched(np.array([7, 5, 9]), np.array([5, 5, 8, 7]))]
     [[1, 1, -1, 0, 2], [0, 1, 2, 3, -1]]
@@ -109,13 +119,13 @@ def matched(left: Ints, right: Ints) -> tuple[Ints, Ints]:
 def side_of(
     files: Sequence[Path], table: VendorTable, kinds: Mapping[str, str], more: Sequence[str] = ()
 ) -> tuple[GroupReader, list[RowGroup]] | None:
-    """A table's side and its row groups; None if its files are not for `RangeJoin`.
+    """Returns a table's side and its row groups; None if its files are unsuitable for `RangeJoin`.
 
     Args:
         files: its Parquet files.
-        table: its declared columns, which must have their declared types (smaller integers go, too).
-        kinds: the columns that Spark finds in the files, with their types.
-        more: its other columns, as they are called in the files.
+        table: its declared columns, which must have their declared types or smaller integers.
+        kinds: the columns that Spark finds in the files, with types.
+        more: its other columns, as named in the files.
     """
     found = find_columns(list(kinds), table, where=table.name)
     columns = [(c.name, found.get(c.name), c.type) for c in table.columns]
@@ -133,7 +143,7 @@ def side_of(
 
 
 def _no_halves(footer: pq.FileMetaData, position: str | None) -> bool:
-    """Whether a file has no half of a record."""
+    """Whether a file has no halves of split records."""
     if position is None:
         return True
     at = column_indexes(footer)[position]
@@ -142,13 +152,13 @@ def _no_halves(footer: pq.FileMetaData, position: str | None) -> bool:
 
 
 def joined(tables: Tables, tracking: str | None, source: CapturedTable, *, alone: bool) -> DataFrame | None:
-    """The rows of both tables of a source, as `changes` joins them; None where that takes Spark's join.
+    """Returns the rows of both tables of a source, as `changes` joins them; None if Spark has to join them.
 
     Args:
         tables: the vendor's tables.
         tracking: the name of the tracking table.
         source: the source table.
-        alone: whether it is the only one.
+        alone: whether it is the only source table.
     """
     share = Share.of(source, alone)
     if not isinstance(tables, LoadedTables) or tracking is None or source.change_table is None:
@@ -179,7 +189,7 @@ def _rows(tasks: DataFrame, join: RangeJoin) -> DataFrame:
         names = [n for n, have, _ in of.columns if have is not None]
         row = F.to_json(F.struct(*[F.col(quoted(f"{side}:{n}")).alias(n) for n in names]))
         more |= {
-            f"{side}:{FILE}": of.path(F.col(quoted(f"{side}:{PLACE}"))),
+            f"{side}:{FILE}": of.path(F.col(quoted(f"{side}:{FILE_INDEX}"))),
             f"{side}:{ROW}": F.col(quoted(f"{side}:{NUMBER}")),
             f"{side}:{WHY}": F.lit(None).cast("string"),
             f"{side}:{RAW}": F.when(F.col(quoted(f"{side}:{THERE}")), row),

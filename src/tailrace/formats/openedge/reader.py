@@ -1,4 +1,4 @@
-"""Converts OpenEdge's tables to canonical change tables: joins tracking rows and change-table rows of each
+"""Converts OpenEdge's tables to canonical change tables: joins the tracking row and change-table rows of each
 change.
 
 Source: spec/openedge.md §1.3, §2, §3, §5.
@@ -50,8 +50,8 @@ _KINDS = {
 
 
 def shown(spark: SparkSession, policies: Sequence[TablePolicy]) -> DataFrame:
-    """A dump with one row per policy: table, policy, state, instance, level, change_table, fields (text: `Id
-    1, Name`, the identifying ones with their place)."""
+    """Returns a dump with one row per policy: table, policy, state, instance, level, change_table, fields
+    (text: `Id 1, Name`; identifying fields have their rank)."""
     rows = [
         {
             "table": f"{p.owner}.{p.table}", "policy": p.name, "state": p.state, "instance": p.instance,
@@ -73,8 +73,8 @@ class Located:
     Attributes:
         sources: the source tables.
         metadata: rows of policies and schema tables.
-        given: plain name -> name as given, of the tables with fixed names.
-        shares: source table -> which tracking rows are its own, as declared columns.
+        given: plain name -> name in the input, of the tables with fixed names.
+        shares: source table -> the condition for its tracking rows, on declared columns.
     """
 
     sources: list[CapturedTable]
@@ -84,7 +84,7 @@ class Located:
 
     @property
     def tracking(self) -> str | None:
-        """The name of the tracking table, None if there is none."""
+        """Returns the name of the tracking table; None if it is missing."""
         return self.given.get(_TRACKING)
 
 
@@ -106,7 +106,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
         raise FormatError(
             "change tables without _Cdc-Change-Tracking",
             where=", ".join(images),
-            hint="give it too, or set orphans=keep: which columns an update changed is not known then",
+            hint="give it too, or set orphans=keep: the columns that an update changed are unknown then",
         )
     metadata = metadata_rows(tables)
     found = sources(
@@ -121,7 +121,7 @@ def locate(tables: Tables, options: OpenEdgeOptions) -> Located:
 
 
 def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
-    """The rows of policies and schema tables, by plain table name; times are text.
+    """Returns the rows of policies and schema tables, by plain table name; times are text.
 
     Raises:
         FormatError: one of them is bad.
@@ -131,14 +131,14 @@ def metadata_rows(tables: Tables) -> dict[str, list[dict[str, Any]]]:
 
 
 def read(tables: Tables, options: OpenEdgeOptions) -> Read:
-    """Canonical change tables of the source tables named by policies and change tables.
+    """Returns canonical change tables of the source tables named by policies and change tables.
 
     `pending` has, under `_Cdc-Change-Tracking`, the tracking rows that change no row of a known table, with
-    what they say in `WHY`.
+    the reason in `WHY`.
 
     Raises:
-        FormatError: there is neither tracking nor a change table, a policy row is bad, which tracking rows
-            belong to which change table is not known, or a table's are of several tenants.
+        FormatError: there is neither a tracking table nor a change table, a policy row is bad, it is unknown
+            which tracking rows belong to which change table, or a table has rows of several tenants.
     """
     if alone := _policies_alone(tables):
         return Read({}, notes=("only policies and schema: no changes",), control_tables=alone)
@@ -154,13 +154,13 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
         if source.change_table is not None:
             images = _images(tables[source.change_table], source, options, whole=both is not None)
         share = place.shares[source.name] & ~_is_beside()
-        if source is place.sources[0]:  # lines that cannot be read belong to some table
+        if source is place.sources[0]:  # unreadable lines count for the first table
             share = share | _unreadable()
         rows = tracking.filter(share)
-        made = canonical_of(TrackedTable(source, rows, images, place.given, added, both), options)
+        result = canonical_of(TrackedTable(source, rows, images, place.given, added, both), options)
         if options.arrays == "columns":
-            made = spread(made, source.extents, source.types)
-        changes[source.name] = made
+            result = spread(result, source.extents, source.types)
+        changes[source.name] = result
     others = tracking.filter(~_unreadable()) if place.sources else tracking
     control = {TRACKING.name: _control_table(others, list(place.shares.values()))} if place.tracking else {}
     used = {*place.given.values(), *(s.change_table for s in place.sources)}
@@ -174,16 +174,16 @@ def read(tables: Tables, options: OpenEdgeOptions) -> Read:
 
 
 def _without_values(source: CapturedTable) -> str | None:
-    """Why the changes of a source table contain no values; None if they may."""
+    """Returns the reason why the changes of a source table have no values; None if they may have."""
     levels = sorted(set(source.levels.values()))
     if not levels or max(levels) >= VALUED:
         return None
     said = ", ".join(map(str, levels))
-    return f"captured at level {said}: it is known which rows changed, but not their values"
+    return f"captured at level {said}: changed rows are known, but not their values"
 
 
 def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
-    """All tables if none of them contains changes, dumps as rows."""
+    """Returns all tables if none of them contains changes; dumps as rows."""
     if not all(is_dump(n) or plain_name(n) in METADATA for n in tables):
         return {}
     dumps = {n: shown(df.sparkSession, _dumped(n, df)) for n, df in tables.items() if is_dump(n)}
@@ -191,7 +191,7 @@ def _policies_alone(tables: Tables) -> dict[str, DataFrame]:
 
 
 def _dumped(name: str, df: DataFrame) -> tuple[cd_dump.TablePolicy, ...]:
-    """The policies of a `.cd` file: one value, so it is collected."""
+    """Returns the policies of a `.cd` file: one value, so it is collected."""
     return cd_dump.read(bytes(df.collect()[0][0]), where=name).policies
 
 
@@ -200,15 +200,15 @@ def _is_change_table(df: DataFrame) -> bool:
 
 
 def user_columns(columns: Sequence[str]) -> list[str]:
-    """The columns after the metadata; metadata names are recognised in any spelling."""
+    """Returns the columns after the metadata; metadata names are recognised in any spelling."""
     meta = set(find_columns(columns, CHANGE, where=CHANGE.name).values())
     return [c for c in columns if c not in meta and c not in ADDED_COLUMNS]
 
 
 def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
-    """The rows of a metadata table: few, so they are collected."""
+    """Returns the rows of a metadata table: few, so they are collected."""
     table = KNOWN[name]
-    made = conform(_unknown_is_null(df, name), table, where=table.name)
+    result = conform(_unknown_is_null(df, name), table, where=table.name)
     timestamps = {c.name for c in table.columns if c.type == "timestamp"}
     texts = [
         (
@@ -218,29 +218,34 @@ def _rows(df: DataFrame, name: str) -> list[dict[str, Any]]:
         )
         for c in table.columns
     ]
-    found = [r.asDict() for r in made.select(*texts, WHY).collect()]
+    found = [r.asDict() for r in result.select(*texts, WHY).collect()]
     bad = [r[WHY] for r in found if r[WHY]]
     if bad:
-        raise FormatError(f"bad row: {bad[0]}", where=table.name, hint="policies decide what all rows mean")
+        raise FormatError(
+            f"bad row: {bad[0]}",
+            where=table.name,
+            hint="correct it: policies determine the meaning of all rows",
+        )
     return [{k: v for k, v in r.items() if k != WHY} for r in found]
 
 
 def _unknown_is_null(df: DataFrame, name: str) -> DataFrame:
-    """`?`, the unknown value of text exports, as NULL where the declared type is not text."""
+    """Returns the rows with NULL instead of `?` (the unknown value of text exports) if the type is not
+    text."""
     table = KNOWN.get(name, CHANGE)
     kinds = {c.name: c.type for c in table.columns}
     there = find_columns([c for c in df.columns if c not in ADDED_COLUMNS], table, where=table.name)
     texts = {f.name for f in df.schema if f.dataType.simpleString() == "string"}
-    made = {
+    result = {
         have: F.when(F.trim(F.col(quoted(have))) != "?", F.col(quoted(have)))
         for declared, have in there.items()
         if kinds[declared] != "string" and have in texts
     }
-    return df.withColumns(made) if made else df
+    return df.withColumns(result) if result else df
 
 
 def _tracking(tables: Tables, place: Located) -> DataFrame:
-    """The tracking rows; none if there are only change tables."""
+    """Returns the tracking rows; none if there are only change tables."""
     if place.tracking is not None:
         return conform_tracking(tables[place.tracking])
     first = next(tables[s.change_table] for s in place.sources if s.change_table is not None)
@@ -249,12 +254,13 @@ def _tracking(tables: Tables, place: Located) -> DataFrame:
 
 
 def conform_tracking(df: DataFrame) -> DataFrame:
-    """Tracking rows under the declared names and types."""
+    """Returns tracking rows with the declared names and types."""
     return conform(_with_zone(_unknown_is_null(df, _TRACKING)), TRACKING, where=TRACKING.name)
 
 
 def _with_zone(df: DataFrame) -> DataFrame:
-    """The zone at the end of text times, as an additional column: instants do not keep it."""
+    """Returns the rows with the zone at the end of text times as an additional column: instants do not keep
+    it."""
     name = find_columns([c for c in df.columns if c not in ADDED_COLUMNS], TRACKING, where=TRACKING.name).get(
         "_Time-Stamp"
     )
@@ -265,7 +271,8 @@ def _with_zone(df: DataFrame) -> DataFrame:
 
 
 def _images(df: DataFrame, source: CapturedTable, options: OpenEdgeOptions, *, whole: bool) -> DataFrame:
-    """The rows of a change table, split ones joined; `whole`: it is known that there are none."""
+    """Returns the rows of a change table, with split ones joined; `whole`: it is known that no row is
+    split."""
     df = conform(_unknown_is_null(df, "change"), CHANGE, where=source.change_table or source.name)
     if whole or options.split == "joined":
         return df.withColumn(SPLIT, F.lit(None).cast("string"))
@@ -284,7 +291,7 @@ def _unreadable() -> Column:
 
 
 def _control_table(tracking: DataFrame, shares: list[Column]) -> DataFrame:
-    """Tracking rows that change no row, and those of unknown tables."""
+    """Returns tracking rows that change no row, and those of unknown tables."""
     known = any_of(shares)
     said: list[tuple[Column, str | Column]] = [(F.col(WHY).isNotNull(), F.col(WHY))]
     said += [

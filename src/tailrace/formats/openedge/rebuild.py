@@ -1,8 +1,8 @@
-"""Rebuilds full rows from sparse images: columns that an update does not carry come from the row's earlier
-images.
+"""Rebuilds full rows from sparse images: columns that an update does not have are taken from the row's
+earlier images.
 
-OpenEdge's updates carry the changed and the identifying columns only (spec/openedge.md §1.3, §6.5). Per row
-of the source, in order of `change_seq`, each absent column takes the value of the last image that had it.
+OpenEdge's updates only have the changed and the identifying columns (spec/openedge.md §1.3, §6.5). Per row
+of the source, in order of `change_seq`, each missing column gets the value of the last image that had it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ _PART = ("partition_id", "tenant_id")
 def rebuild(
     changes: ChangeTable, *, by: Literal["key", "recid"] | None = None, base: DataFrame | None = None
 ) -> ChangeTable:
-    """The same rows with missing columns filled as far as the row's earlier images exist.
+    """Returns the same rows with missing columns filled from the row's earlier images, if they exist.
 
-    `column_mask` says what is still absent: nothing is taken over an insert, a delete, a truncate, or (by
-    key) a change of the key. Bad rows, and rows without identity, stay as they are. One shuffle by identity.
+    `column_mask` has the columns that are still missing: no value is taken from before an insert, a delete, a
+    truncate, or (by key) a change of the key. Bad rows, and rows without identity, stay unchanged. Needs one
+    shuffle by identity.
 
     Args:
-        changes: a canonical change table, all of the rows that are known.
-        by: what a row is known by: its key, or its recid with partition and tenant, which outlives a change
-            of the key; recid when there is one.
-        base: rows as they were before the first change: the data columns, and `header__recid` (and partition
-            and tenant) when they are known by it.
+        changes: a canonical change table with all known rows.
+        by: how a row is identified: by its key, or by its recid with partition and tenant, which stays the
+            same when the key changes; by default recid if the table has it.
+        base: the rows before the first change: the data columns, and `header__recid` (and partition and
+            tenant) if it identifies rows.
 
     Raises:
-        ConfigError: there is no such identity; `base` does not have a column, or has it with another type.
+        ConfigError: the identity does not exist; `base` does not have a column, or has it with another type.
     """
     by = by or ("recid" if changes.header("recid") in changes.df.columns else "key")
     identity = _identity(changes, by)
@@ -56,19 +57,21 @@ def rebuild(
     ordinals = [changes.ordinal(c) for c in changes.columns]
     there = dict(zip(changes.columns, mask.bits(carried, ordinals), strict=True))
     rows = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    made, known = {}, {}
+    result, known = {}, {}
     for column in changes.columns:
         value = F.col(quoted(column))
         has = carried.isNull() | there[column]
         seen = F.when(F.col(_RESET) | has, F.struct(has.alias("known"), value.alias("value")))
         last = F.last(seen, ignorenulls=True).over(rows)
         fill = F.col(_USABLE) & (oper != "T") & ~has
-        made[column] = F.when(fill & last["known"], last["value"]).otherwise(value)
+        result[column] = F.when(fill & last["known"], last["value"]).otherwise(value)
         known[changes.ordinal(column)] = has | (fill & F.coalesce(last["known"], F.lit(False)))
     every = F.lit(bytearray(mask.encode(ordinals)))
     now = F.nullif(mask.with_bits(mask.no_words(max(ordinals, default=-1) + 1), known), every)
-    made[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(carried)
-    filled = df.withColumns(made)
+    result[changes.header("column_mask")] = F.when(carried.isNotNull() & (oper != "T"), now).otherwise(
+        carried
+    )
+    filled = df.withColumns(result)
     return changes.with_df(filled.filter(~F.col(_BASE)).select(*map(F.col, map(quoted, changes.df.columns))))
 
 
@@ -84,20 +87,20 @@ def _identity(changes: ChangeTable, by: str) -> list[Column]:
 
 
 def _refuse(changes: ChangeTable, by: str, base: DataFrame) -> None:
-    """Raises ConfigError for a base whose columns are not those of the changes: a union would make NULL of
-    what is not there, and another type of both."""
+    """Raises ConfigError for a base whose columns are not those of the changes: a union would fill missing
+    columns with NULL, and change types."""
     wanted = {f.name: f.dataType.simpleString() for f in changes.df.schema}
     known = [changes.header(n) for n in ("recid", *_PART)] if by == "recid" else []
     needed = [*changes.columns, *(h for h in known if h in wanted)]
     there = {f.name.lower(): f.dataType.simpleString() for f in base.schema}
-    lacks = [n for n in needed if n.lower() not in there]
+    missing_columns = [n for n in needed if n.lower() not in there]
     wrong = [
         f"{n} is {kind}, not {wanted[n]}"
         for n in needed
         if (kind := there.get(n.lower(), wanted[n])) != wanted[n]
     ]
-    if lacks or wrong:
-        said = ([f"it lacks {', '.join(lacks)}"] if lacks else []) + wrong
+    if missing_columns or wrong:
+        said = ([f"it does not have {', '.join(missing_columns)}"] if missing_columns else []) + wrong
         raise ConfigError(
             f"the base has other columns than the changes: {'; '.join(said)}",
             where=changes.name,
@@ -106,7 +109,7 @@ def _refuse(changes: ChangeTable, by: str, base: DataFrame) -> None:
 
 
 def _resets(changes: ChangeTable, by: str) -> Column:
-    """Rows before which nothing about the identity is known: inserts, and updates that took over the key."""
+    """Returns rows before which the identity is unknown: inserts, and updates that took over the key."""
     oper = F.col(changes.header("change_oper"))
     if by == "recid":
         return oper == "I"
@@ -118,7 +121,7 @@ def _resets(changes: ChangeTable, by: str) -> Column:
 
 
 def _prepared(changes: ChangeTable, by: str, base: DataFrame | None) -> DataFrame:
-    """The changes after their base rows, with the values that each row needs."""
+    """Returns the changes after their base rows, with the values that each row needs."""
     df = changes.df.withColumn(_BASE, F.lit(False))
     seq, oper = F.col(changes.header("change_seq")), F.col(changes.header("change_oper"))
     good = F.col(WHY).isNull() if WHY in df.columns else F.lit(True)

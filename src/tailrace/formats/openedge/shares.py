@@ -1,7 +1,6 @@
-"""Which tracking rows are read as those of a source table: one tracking table has those of all tables and
-tenants.
+"""Finds the tracking rows of each source table: one tracking table has those of all tables and tenants.
 
-Identifying fields are unique within one tenant only, so rows of two tenants could be taken for one row.
+Identifying fields are unique within one tenant only, so rows of two tenants could be confused.
 Source: spec/openedge.md §2, §2.1, §6.1.
 """
 
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Column]:
-    """Which tracking rows belong to which source table."""
+    """Returns, for each source table, the condition for its tracking rows."""
     mine = {}
     for source in found:
         share = share_of(source, [c.name for c in TRACKING.columns], len(found) == 1)
         if share is None and options.orphans == "reject":
             raise FormatError(
-                f"it is not known which tracking rows belong to {source.change_table}",
+                f"it is unknown which tracking rows belong to {source.change_table}",
                 where=source.name,
                 hint=f"give _Cdc-Table-Policy, or numbers={source.name}=<its _Source-Table-Number>",
             )
@@ -48,8 +47,8 @@ def shares(found: list[CapturedTable], options: OpenEdgeOptions) -> dict[str, Co
 
 @dataclass(frozen=True)
 class Share:
-    """The tracking rows of one source table: those with its number, and those without one by their policy;
-    without a number by policy alone; all if the table is `alone`."""
+    """Defines the tracking rows of one source table: those with its number, and those without a number with
+    its policy; if the table has no number, by policy alone; all if the table is `alone`."""
 
     number: int | None
     policies: tuple[str, ...]
@@ -57,13 +56,13 @@ class Share:
 
     @staticmethod
     def of(source: CapturedTable, alone: bool) -> Share | None:
-        """What is known of a source table; None if nothing is."""
+        """Returns the definition for a source table; None if nothing is known."""
         ids = tuple(r["_Policy-Id"] for r in source.rows.get(POLICIES, ()) if r.get("_Policy-Id"))
         known = source.number is not None or ids or alone
         return Share(source.number, ids, alone) if known else None
 
     def column(self, number: Column, policy: Column) -> Column:
-        """Whether a row is one of them."""
+        """Whether a row belongs to the table."""
         by_policy = F.lit(self.alone and not self.policies)
         if self.policies:
             by_policy = F.coalesce(policy.isin(*self.policies), F.lit(False))
@@ -72,7 +71,7 @@ class Share:
         return by_policy if self.number is None else F.coalesce(number == self.number, by_policy)
 
     def rows(self, table: pa.Table) -> pa.Table:
-        """Those of a table."""
+        """Returns the rows of `table` that belong to the source table."""
         mine = pa.array(np.full(table.num_rows, self.alone and not self.policies and self.number is None))
         if self.policies:
             ids = pa.array(self.policies, pa.string())
@@ -83,7 +82,8 @@ class Share:
 
 
 def share_of(source: CapturedTable, columns: Sequence[str], alone: bool) -> Column | None:
-    """Which tracking rows (with these columns) belong to a source table; None if it is unknown."""
+    """Returns the condition for a source table's tracking rows (with these columns); None if it is
+    unknown."""
     share = Share.of(source, alone)
     if share is None:
         return None
@@ -104,14 +104,14 @@ def refuse_several(
     found: Sequence[CapturedTable],
     shares: Mapping[str, Column],
 ) -> None:
-    """Raises FormatError if the tracking rows of a table with a key are of several tenants.
+    """Raises FormatError if a table with a key has tracking rows of several tenants.
 
     Args:
         tables: the vendor's tables.
         name: the name of the tracking table.
-        tracking: its rows, under declared names; read only if footers of its files do not say it.
+        tracking: its rows, with declared names; only read if footers of its files are not sufficient.
         found: the source tables.
-        shares: source table -> which tracking rows are its own.
+        shares: source table -> the condition for its tracking rows.
     """
     keyed = [s for s in found if s.key]
     there = find_columns(tables[name].columns, TRACKING, where=TRACKING.name)
@@ -127,16 +127,16 @@ def refuse_several(
     for source, low, high in zip(keyed, row[::2], row[1::2], strict=True) if row else ():
         if low != high:
             raise FormatError(
-                f"changes of several tenants, {low} and {high} among them: two may have rows of the same "
+                f"changes of several tenants, such as {low} and {high}, which may have rows with the same "
                 f"{', '.join(source.key)}",
                 where=source.name,
-                hint=f"read one tenant into each target, tenant={low}; or set tenant=all, if no two tenants "
-                "have rows of one identity",
+                hint=f"read one tenant into each target, tenant={low}; or set tenant=all, if rows of "
+                "different tenants always differ in it",
             )
 
 
 def is_one(files: Sequence[Path], column: str) -> bool:
-    """Whether footers of Parquet files say that no two tenants are in them."""
+    """Whether footers of Parquet files show that there is only one tenant."""
     seen = set()
     for file in files:
         footer = pq.read_metadata(file)
@@ -153,5 +153,5 @@ def is_one(files: Sequence[Path], column: str) -> bool:
 
 
 def of_tenant(tenant: Column, chosen: int | None) -> Column:
-    """Whether a tracking row is read: those of the chosen tenant, and those that are of none."""
+    """Whether a tracking row is read: it is of the chosen tenant, or of no tenant."""
     return F.lit(True) if chosen is None else F.coalesce(tenant == chosen, F.lit(True))

@@ -1,14 +1,14 @@
-"""Split records: two rows of a change table that are one image, joined again, and cut again.
+"""Joins the two rows of split records to one image, and splits them again.
 
 A row whose `_Continuation-Position` is not 0 is the first or the second half. The first half's fields say
-where the cut is (spec/openedge.md §3.3):
+the position of the cut (spec/openedge.md §3.3):
 
 | _Fragment | _ArrayIndex | the field after _Continuation-Position |
 |---|---|---|
-| 0 | 0 | not begun |
+| 0 | 0 | not started |
 | 1 | 0 | a value cut in two; an array's first element cut in two |
-| 1 | k | an array: k elements whole, the next one cut in two |
-| 0 | k | an array: k elements whole, cut between elements |
+| 1 | k | an array: k complete elements, the next one cut in two |
+| 0 | k | an array: k complete elements, cut between elements |
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ POSITION, ELEMENT, FRAGMENT = "_Continuation-Position", "_ArrayIndex", "_Fragmen
 _CUT = ("string", "binary")
 _HALF, _WHOLE, _COPY = OWN + "half", -1, OWN + "copy"
 _PLACE, _AT, _IS_CUT, _LENGTH, _NEAR = (f"{SPLIT}_{n}" for n in ("place", "element", "cut", "length", "near"))
-"""Columns of what the first half says, and of the position after it: every other column asks for them."""
+"""Columns with the first half's fields, and with the position after it: all other columns need them."""
 
 
 def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
-    """The rows with halves joined, and a column `SPLIT`; single halves get a reason.
+    """Returns the rows with halves joined, and a column `SPLIT`; a half without the other gets a reason.
 
     Args:
-        df: rows of a change table, its metadata under their declared names.
+        df: rows of a change table, with the declared names of metadata columns.
         positions: user column -> physical position in the change table.
         extents: the user columns that are arrays.
     """
     half = F.coalesce(F.col(POSITION), F.lit(0)) != 0
     none = F.lit(None).cast("string")
-    if df.select(POSITION).filter(half).isEmpty():  # one narrow column: less data than all of them again
+    if df.select(POSITION).filter(half).isEmpty():  # reads one narrow column instead of all again
         return df.withColumn(SPLIT, none)
     whole = df.filter(~half).withColumn(SPLIT, none)
     halves = (
@@ -65,7 +65,7 @@ def join_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[st
 
 
 def _copy_number(df: DataFrame) -> Column:
-    """The number of a half among halves that are equal to it: those of a file that was delivered twice."""
+    """Returns the number of a half among equal halves, e.g. of a file that was delivered twice."""
     equal = Window.partitionBy(*(F.col(quoted(c)) for c in df.columns if c not in ADDED_COLUMNS))
     return F.row_number().over(equal.orderBy(*(F.col(c) for c in (FILE, ROW) if c in df.columns), POSITION))
 
@@ -80,7 +80,7 @@ def _joined(
     size = F.size("h")
     place, element, cut, near = (F.col(c) for c in (_PLACE, _AT, _IS_CUT, _NEAR))
     kinds = {f.name: f.dataType.simpleString() for f in df.schema}
-    made: dict[str, Column] = {}
+    result: dict[str, Column] = {}
     lengths, lone = [F.lit(None).cast("int")], []
     for column, at in positions.items():
         one, two = first.getField(column), second.getField(column)
@@ -92,7 +92,7 @@ def _joined(
             lone.append((near == at) & (one.isNull() | two.isNull()))
         if array or kinds[column] in _CUT:
             lengths.append(F.when((near == at) & cut, _length(one, element, array)))
-        made[column] = F.when((size == 1) | (place >= at), one).when(near == at, value).otherwise(two)
+        result[column] = F.when((size == 1) | (place >= at), one).when(near == at, value).otherwise(two)
     named = {at: c for c, at in positions.items()}
     inside = _text_at(near, {at: f"split record cut inside {c}" for at, c in named.items()})
     rigid = {at: f", a {kinds[c]}" for at, c in named.items() if c not in extents}
@@ -109,21 +109,23 @@ def _joined(
         _numbers(place, element, cut.cast("int"), F.coalesce(*lengths)),
         _numbers(*(second[c] for c in (POSITION, ELEMENT, FRAGMENT))),
     )
-    made |= {POSITION: F.lit(0), ELEMENT: F.lit(0), FRAGMENT: F.lit(0)}
-    made[WHY] = reasons([(first[WHY].isNotNull(), first[WHY]), (second[WHY].isNotNull(), second[WHY]), *bad])
-    made[RAW] = F.concat_ws(",", first[RAW], second[RAW])
-    found = {c: made.get(c, first.getField(c)) for c in df.columns}
+    result |= {POSITION: F.lit(0), ELEMENT: F.lit(0), FRAGMENT: F.lit(0)}
+    result[WHY] = reasons(
+        [(first[WHY].isNotNull(), first[WHY]), (second[WHY].isNotNull(), second[WHY]), *bad]
+    )
+    result[RAW] = F.concat_ws(",", first[RAW], second[RAW])
+    found = {c: result.get(c, first.getField(c)) for c in df.columns}
     return [*(v.cast(df.schema[c].dataType).alias(c) for c, v in found.items()), text.alias(SPLIT)]
 
 
 def _next(place: Column, positions: Mapping[str, int]) -> Column:
-    """The position of the first column after `place`; NULL if there is none."""
+    """Returns the position of the first column after `place`; NULL after the last one."""
     every = F.array(*map(F.lit, sorted(positions.values()))).cast("array<int>")
     return F.array_min(F.filter(every, lambda p: p > place))
 
 
 def _text_at(near: Column, texts: Mapping[int, str]) -> Column:
-    """The text of a position; NULL if it has none."""
+    """Returns the text of a position; NULL if it has none."""
     if not texts:
         return F.lit(None).cast("string")
     return looked_up(texts, near)
@@ -138,7 +140,8 @@ def _length(one: Column, element: Column, array: bool) -> Column:
 
 
 def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Column:
-    """The array's text: `element` elements of the first half, perhaps one cut in two, the rest."""
+    """Returns the array's text: `element` elements of the first half, possibly an element cut in two, the
+    rest."""
     left, right = split_array(one), split_array(two)
     middle = F.array(F.concat(F.get(left, element), F.get(right, element)))
     skip = element + F.when(cut, 2).otherwise(1)
@@ -150,7 +153,7 @@ def _join_elements(one: Column, two: Column, element: Column, cut: Column) -> Co
 
 
 def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str, int]) -> DataFrame:
-    """The rows split again as `SPLIT` says, without `SPLIT`; the inverse of `join_halves`."""
+    """Returns the rows split again according to `SPLIT`, without `SPLIT`; the inverse of `join_halves`."""
     split = F.col(SPLIT)
     halves = F.when(split.isNull(), F.array(F.lit(_WHOLE))).otherwise(F.array(F.lit(0), F.lit(1)))
     df = df.select("*", F.explode(halves).alias(_HALF))
@@ -160,19 +163,19 @@ def cut_halves(df: DataFrame, positions: Mapping[str, int], extents: Mapping[str
     said = {c: F.get(first, F.lit(i)).try_cast("int") for i, c in enumerate((_PLACE, _AT, _IS_CUT, _LENGTH))}
     df = df.withColumns(said).withColumn(_NEAR, _next(F.col(_PLACE), positions))
     place, element, fragment, length, near = (F.col(c) for c in (*said, _NEAR))
-    made: dict[str, Column] = {}
+    result: dict[str, Column] = {}
     for i, column in enumerate((POSITION, ELEMENT, FRAGMENT)):
         part = F.when(half == 0, F.get(first, F.lit(i))).when(half == 1, F.get(second, F.lit(i)))
-        made[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(part.try_cast("int"))
+        result[column] = F.when(half == _WHOLE, F.col(quoted(column))).otherwise(part.try_cast("int"))
     for column, at in positions.items():
         value = F.col(quoted(column))
         mine = (half == _WHOLE) | ((half == 0) == (place >= at))
-        made[column] = F.when(mine, value)
-        if column in extents or kinds[column].dataType.simpleString() in _CUT:  # others have no parts
+        result[column] = F.when(mine, value)
+        if column in extents or kinds[column].dataType.simpleString() in _CUT:  # other types cannot be cut
             cut = _cut_elements if column in extents else _cut_value
             part = cut(value, half, element, fragment, length)
-            made[column] = F.when(near == at, part).otherwise(made[column])
-    named = {c: made.get(c, F.col(quoted(c))) for c in names}
+            result[column] = F.when(near == at, part).otherwise(result[column])
+    named = {c: result.get(c, F.col(quoted(c))) for c in names}
     return df.select(*(v.cast(kinds[c].dataType).alias(c) for c, v in named.items()))
 
 
@@ -184,7 +187,8 @@ def _cut_value(value: Column, half: Column, element: Column, fragment: Column, l
 
 
 def _cut_elements(value: Column, half: Column, element: Column, fragment: Column, length: Column) -> Column:
-    """The array with the other half's elements unknown, the element at the cut in part."""
+    """Returns the array with unknown values for the other half's elements, and a part of the element at the
+    cut."""
 
     def mine(e: Column, i: Column) -> Column:
         at = (i == element) & (fragment == 1)
@@ -192,5 +196,5 @@ def _cut_elements(value: Column, half: Column, element: Column, fragment: Column
         right = F.when(at, F.substring(e, length + 1, F.length(e))).when(i >= element, e)
         return F.when(half == 0, left).otherwise(right)
 
-    made = join_array(F.transform(split_array(value), mine))
-    return F.when((half == 1) | (element > 0) | (fragment == 1), made)
+    result = join_array(F.transform(split_array(value), mine))
+    return F.when((half == 1) | (element > 0) | (fragment == 1), result)

@@ -1,8 +1,8 @@
-"""OpenEdge's CDC tables, declared: policies, change tracking, change tables, and the schema tables that name
-files and fields.
+"""Declares OpenEdge's CDC tables: policies, change tracking, change tables, and the schema tables with files
+and fields.
 
-Column names are those of OpenEdge 12.8; the names of 12.2, other letter cases, and names with `_` for `-` are
-read too. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
+Column names are those of OpenEdge 12.8; names of 12.2, other letter cases, and names with `_` instead of `-`
+are accepted. Source: spec/openedge.md §1.1, §1.2, §2.1, §3.1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..base import VendorColumn, VendorTable
 
 
 def _column(name: str, type: str, means: str, *aliases: str, optional: bool = True) -> VendorColumn:
-    """A column that is also read with underscores for hyphens, as many tools write it."""
+    """Declares a column that is also accepted with underscores for hyphens, as many tools write it."""
     spelled = dict.fromkeys([*aliases, *(a.replace("-", "_") for a in (name, *aliases))])
     return VendorColumn(name, type, means, tuple(s for s in spelled if s != name), optional)
 
@@ -35,7 +35,7 @@ TABLE_POLICY = VendorTable(
         _column("_Change-Tablename", "string", "the change table"),
         _column("_Object-Id", "int", "_File-Number of the change table"),
         _column("_Identifying-Fields", "boolean", "whether identifying fields are indexed"),
-        _column("_Level", "int", "0 to 3: how much of a change is kept"),
+        _column("_Level", "int", "0 to 3: how much of a change is stored"),
         _column("_Change-Table-Owner", "string", "owner of the change table"),
         _column("_Encrypt-Policy", "boolean", "whether the change table is encrypted as its source is"),
         _column("_Last-Modified", "timestamp", "when _Policy-Instance changed"),
@@ -50,7 +50,7 @@ FIELD_POLICY = VendorTable(
     (
         _column("_Policy-Id", "string", "its table policy", optional=False),
         _column("_Field-Position", "int", "physical position of the field in the source table"),
-        _column("_Identifying-Field", "int", "0: none; 1 to 15: place in the row's identity"),
+        _column("_Identifying-Field", "int", "0: none; 1 to 15: rank in the row's identity"),
         _column("_Field-Recid", "bigint", "Recid of the source's field in _Field"),
         _column("_Misc", "string", "reserved"),
     ),
@@ -60,7 +60,7 @@ TRACKING = VendorTable(
     "_Cdc-Change-Tracking",
     "one row per change of any captured table",
     (
-        _column("_Policy-Id", "string", "the policy the change was captured under"),
+        _column("_Policy-Id", "string", "the policy under which the change was captured"),
         _column("_Tran-Id", "int", "transaction_id"),
         _column("_Time-Stamp", "timestamp", "timestamp"),
         _column("_Change-Sequence", "bigint", "change_seq, within a source table", optional=False),
@@ -85,7 +85,7 @@ CHANGE = VendorTable(
         _column("_Time-Stamp", "timestamp", "timestamp"),
         _column("_Change-Sequence", "bigint", "change_seq", optional=False),
         _column("_Continuation-Position", "int", "not 0: half of a split record", "_Continuation"),
-        _column("_ArrayIndex", "int", "the array element a split record is cut at", "_Array-Index"),
+        _column("_ArrayIndex", "int", "the array element at which a split record is cut", "_Array-Index"),
         _column("_Fragment", "int", "1: a split record is cut inside a value"),
         _column("_Operation", "int", "change_oper", optional=False),
         _column(
@@ -106,7 +106,7 @@ FILE_TABLE = VendorTable(
 )
 FIELD_TABLE = VendorTable(
     "_Field",
-    "the fields of tables; optional, it says physical positions, types, array extents and key columns",
+    "the fields of tables; optional, with physical positions, types, array extents and key columns",
     (
         _column("_File-Recid", "bigint", "Recid of the field's table", optional=False),
         _column("_Field-Name", "string", "column", optional=False),
@@ -122,7 +122,7 @@ TABLES = (TABLE_POLICY, FIELD_POLICY, TRACKING, CHANGE, FILE_TABLE, FIELD_TABLE)
 KNOWN = {t.name.lower().replace("-", "_"): t for t in TABLES if t is not CHANGE}
 """Tables with a fixed name, keyed by it in lower case with underscores."""
 DUMPED = "_Cdc-Policy-Dump"
-"""The only column of a table made from a `.cd` file: its bytes."""
+"""The only column of a table that represents a `.cd` file: its bytes."""
 ADDED = {"change_seq", "_Column-Map"}
 """Columns that OpenEdge's own tables do not have."""
 
@@ -135,13 +135,13 @@ GONE = {
     9: "tenant partition deallocate",
     10: "tenant partition drop",
 }
-"""Operations that remove rows which no change names."""
+"""Operations that remove rows without a change for each row."""
 OTHER_OPERATIONS = {
     FIELD_DELETE: "a field was removed from the policy or the table: its column stays NULL from here on",
     MERGE_DROP: "a partition was merged into another: its rows moved, none changed",
     FIELD_ADD: "the change table has a new column from here on, or captures one again",
 }
-"""Operations that change no row: they are kept in `Read.pending`."""
+"""Operations that change no row: they go to `Read.pending`."""
 OPERATIONS = {
     "0": "no operation: a bad row",
     "1": "I",
@@ -169,7 +169,7 @@ TYPES = {
 
 
 def spark_type(data_type: str, decimals: int | None = None) -> str | None:
-    """The Spark SQL type of an ABL data type, None if it is unknown.
+    """Returns the Spark SQL type of an ABL data type; None if it is unknown.
 
     >>> spark_type("DECIMAL", 2), spark_type("logical"), spark_type("blob")
     ('decimal(38,2)', 'boolean', None)
@@ -179,7 +179,7 @@ def spark_type(data_type: str, decimals: int | None = None) -> str | None:
 
 
 def abl_type(kind: str) -> tuple[str, int | None]:
-    """The ABL data type, and the decimals, that keep a Spark SQL type, or the elements of an array.
+    """Returns the ABL data type, and the decimals, for a Spark SQL type, or for the elements of an array.
 
     >>> abl_type("decimal(12,2)"), abl_type("smallint"), abl_type("float"), abl_type("array<double>")
     (('decimal', 2), ('integer', None), ('real', None), ('double', None))
@@ -195,7 +195,7 @@ def abl_type(kind: str) -> tuple[str, int | None]:
 
 
 def knows(columns: Sequence[str]) -> float:
-    """How likely a table with these columns is one of OpenEdge's.
+    """Returns how likely a table with these columns is one of OpenEdge's.
 
     >>> knows(["_TRAN-ID", "_Change-Sequence", "_Operation", "Name"]), knows(["id", "name"])
     (1.0, 0.0)
@@ -219,7 +219,7 @@ DUMP = ".cd"
 
 
 def plain_name(name: str) -> str:
-    """A table's name without owner, in lower case, with underscores.
+    """Returns a table's name without owner, in lower case, with underscores.
 
     >>> plain_name("PUB._Cdc-Change-Tracking")
     '_cdc_change_tracking'
@@ -237,10 +237,10 @@ def is_dump(name: str) -> bool:
 
 
 def by_plain_name(names: Iterable[str]) -> dict[str, str]:
-    """The names of tables by their plain names.
+    """Returns the names of tables by their plain names.
 
     Raises:
-        FormatError: one of OpenEdge's own tables is there under two names.
+        FormatError: one of OpenEdge's own tables exists under two names.
 
     >>> by_plain_name(["PUB._File", "PUB.CDC_item"])
     {'_file': 'PUB._File', 'cdc_item': 'PUB.CDC_item'}

@@ -1,7 +1,7 @@
 """Writes canonical change tables as OpenEdge's tables.
 
-Tables that were read from OpenEdge are written under the policies they were captured under (`Kept`); others
-get a policy of level 3 each. Source: spec/openedge.md §1, §2, §3.
+Tables that were read from OpenEdge are written under the policies under which they were captured (`Kept`);
+other tables get a policy of level 3 each. Source: spec/openedge.md §1, §2, §3.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How one table is written: what is kept of OpenEdge's tables for it, or `made`."""
+    """The plan to write one table: its metadata in OpenEdge's tables, and whether that was generated
+    (`made`)."""
 
     kept: Kept
     made: bool = False
 
     @property
     def added(self) -> bool:
-        """Whether columns are added for what OpenEdge has no place for."""
+        """Whether columns are added for values that OpenEdge cannot hold."""
         return self.kept.added
 
     @property
@@ -96,13 +97,13 @@ def write(changes: Mapping[str, ChangeTable], options: OpenEdgeOptions) -> dict[
         out.setdefault(given, []).append(tracking_rows(ct.with_df(df), plan, options))
         if plan.kept.change_table is not None:
             out.setdefault(plan.kept.change_table, []).append(image_rows(ct.with_df(df), plan, options))
-    made = {n: reduce(lambda a, b: a.unionByName(b, True), dfs) for n, dfs in out.items()}
+    result = {n: reduce(lambda a, b: a.unionByName(b, True), dfs) for n, dfs in out.items()}
     spark = next(iter(changes.values())).df.sparkSession
-    return {**metadata_tables(spark, list(plans.values())), **made}
+    return {**metadata_tables(spark, list(plans.values())), **result}
 
 
 def plan_of(name: str, ct: ChangeTable) -> Plan:
-    """What a table's schema keeps of OpenEdge's tables, otherwise what is generated for it."""
+    """Returns the plan in a table's schema, or one that is generated for it."""
     names = {c.name.lower() for c in CHANGE.columns}
     if odd := [c for c in ct.columns if c.lower() in names]:
         raise UnsupportedError(
@@ -118,7 +119,7 @@ def plan_of(name: str, ct: ChangeTable) -> Plan:
 
 
 def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
-    """The rows with `_Change-Sequence`."""
+    """Returns the rows with `_Change-Sequence`."""
     seq = F.col(ct.header("change_seq"))
     if options.sequence == "rank":
         return ct.df.withColumn(_NUMBER, F.dense_rank().over(Window.orderBy(seq)).cast("bigint"))
@@ -127,8 +128,8 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
     whole = is_sequence(seq)
     found = F.when(whole & (digits > 0), digits)
     if ct.header(_LOADED) in ct.df.columns:
-        # Rows of a full load all have the number 0, and count in the digits before it: those are their
-        # numbers, and changes come after everything that such digits can count. Nothing is sorted.
+        # Rows of a full load all have the number 0, and are numbered by the digits before it. The numbers of
+        # changes are greater than all that such digits can express. Nothing is sorted.
         place = F.substring(seq, 1, TIME_DIGITS).try_cast("bigint")
         loaded = (F.col(ct.header(_LOADED)) == "L") & whole & (digits == 0) & (place > 0)
         found = F.coalesce(F.try_add(found, F.lit(10**TIME_DIGITS)), F.when(loaded, place))
@@ -137,30 +138,30 @@ def numbered(ct: ChangeTable, options: OpenEdgeOptions) -> DataFrame:
 
 
 def _h(ct: ChangeTable, name: str, kind: str) -> Column:
-    """A header as a type, NULL if the table does not have it."""
+    """Returns a header as a type; NULL if the table does not have it."""
     full = ct.header(name)
     return F.col(full).try_cast(kind) if full in ct.df.columns else F.lit(None).cast(kind)
 
 
 def transaction_number(text: Column) -> Column:
-    """`_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL if it is not a number of 31
-    bits."""
+    """Returns `_Tran-Id` of a transaction_id: decimal digits, or 32 hex digits; NULL if it is not a number of
+    31 bits."""
     hex_ = F.when(text.rlike("^0{24}[0-7][0-9A-Fa-f]{7}$"), F.conv(text, 16, 10))
     return F.when(F.length(text) == 32, hex_).when(text.rlike("^-?[0-9]{1,10}$"), text).try_cast("int")
 
 
 def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
-    """The tracking rows of a table's changes: one for B and U together."""
+    """Returns the tracking rows of a table's changes: one for B and U together."""
     oper = F.col(ct.header("change_oper"))
     code = looked_up(_CODE, oper)
     native = {name: _h(ct, NATIVE + name, kind) for name, kind in NATIVES.items()}
-    if plan.made:  # of policies, numbers and positions that are not in these tables
+    if plan.made:  # headers of policies, numbers and positions that these tables do not have
         native |= {n: F.lit(None).cast(NATIVES[n]) for n in OF_POLICY}
     places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
     moved = mask.move(_h(ct, "change_mask", "binary"), places, to_little=True)
     number = F.coalesce(native["_Source-Table-Number"], F.lit(plan.number).cast("int"))
     whole = (oper == "T") & F.lit(plan.made)
-    made = {
+    result = {
         "_Policy-Id": F.coalesce(native["_Policy-Id"], F.lit(plan.policy.get("_Policy-Id"))),
         "_Tran-Id": transaction_number(_h(ct, "transaction_id", "string")),
         "_Time-Stamp": _h(ct, "timestamp", "timestamp"),
@@ -178,20 +179,20 @@ def tracking_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> Data
         "change_seq": F.col(ct.header("change_seq")),
     }
     if not plan.added:
-        del made["change_seq"]
+        del result["change_seq"]
     rows = ct.df.filter(oper != "B")
-    columns = {n: v.cast(_kind(TRACKING, n)) for n, v in made.items()}
+    columns = {n: v.cast(_kind(TRACKING, n)) for n, v in result.items()}
     return rows.select(*(v.alias(n) for n, v in _timed(columns, ct, options).items()))
 
 
 def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFrame:
-    """The rows of a change table; changes without values have none if OpenEdge wrote none."""
+    """Returns the rows of a change table; changes without values have none if OpenEdge wrote none."""
     oper = F.col(ct.header("change_oper"))
     code = looked_up(_CODE, oper)
     carried = _h(ct, "column_mask", "binary")
     places = {ct.ordinal(c): _position(plan, ct, c) - 1 for c in ct.columns}
     every = bytearray(mask.encode_field_map(n + 1 for n in places.values()))
-    made = {
+    result = {
         "_Tran-Id": F.coalesce(
             _h(ct, IMAGE_TRAN, "int"), transaction_number(_h(ct, "transaction_id", "string"))
         ),
@@ -202,7 +203,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
         "_Fragment": F.lit(0),
         "_Operation": code,
     }
-    typed = _timed({n: v.cast(_kind(CHANGE, n)) for n, v in made.items()}, ct, options)
+    typed = _timed({n: v.cast(_kind(CHANGE, n)) for n, v in result.items()}, ct, options)
     columns = [v.alias(n) for n, v in typed.items()]
     columns += [_user_column(ct, c, plan) for c in ct.columns]
     if plan.added:
@@ -220,7 +221,7 @@ def image_rows(ct: ChangeTable, plan: Plan, options: OpenEdgeOptions) -> DataFra
 
 
 def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions) -> dict[str, Column]:
-    """The columns with `_Time-Stamp` in the form that the option asks for."""
+    """Returns the columns with `_Time-Stamp` in the form of the option `timestamps`."""
     if options.timestamps == "timestamp":
         return columns
     zone = F.coalesce(_h(ct, ZONE, "string"), F.lit("+00:00"))
@@ -230,7 +231,7 @@ def _timed(columns: dict[str, Column], ct: ChangeTable, options: OpenEdgeOptions
 
 
 def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
-    """A column in OpenEdge's form: arrays as text, times with their original offsets."""
+    """Returns a column in OpenEdge's form: arrays as text, times with their original offsets."""
     value = F.col(quoted(name))
     kind = ct.df.schema[name].dataType.simpleString()
     if kind.startswith("array"):
@@ -246,7 +247,7 @@ def _user_column(ct: ChangeTable, name: str, plan: Plan) -> Column:
 
 
 def _position(plan: Plan, ct: ChangeTable, column: str) -> int:
-    """The column's bit, from 1; columns that OpenEdge did not have come after those it had."""
+    """Returns the column's bit, from 1; columns that OpenEdge did not have follow those it had."""
     known = plan.kept.positions
     if column in known:
         return known[column]
@@ -259,7 +260,7 @@ def _kind(table: VendorTable, name: str) -> str:
 
 
 def metadata_tables(spark: SparkSession, plans: Sequence[Plan]) -> dict[str, DataFrame]:
-    """Policies and schema tables, each row once."""
+    """Returns policies and schema tables, each row once."""
     out = {}
     for plain in METADATA:
         given = next((p.kept.tables[plain] for p in plans if plain in p.kept.tables), None)

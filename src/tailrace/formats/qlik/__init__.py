@@ -1,4 +1,4 @@
-"""Qlik Replicate's change tables: the model for the canonical layout, in files with DFM metadata.
+"""Declares Qlik Replicate's change tables, the model for the canonical layout, in files with DFM metadata.
 
 Source: spec/qlik.md §1-§3, §5, §6. Rows are converted in `reader` and `writer`, files in `file_reader` and
 `file_writer`, control tables in `control`.
@@ -54,7 +54,7 @@ FULL_LOAD = VendorTable(
 
 
 def knows(columns: Sequence[str]) -> float:
-    """How likely these are headers of a Qlik change table, with any prefix; less with tailrace's own
+    """Returns how likely these are headers of a Qlik change table, with any prefix; less with tailrace's own
     headers.
 
     >>> knows(["header__change_seq", "header__change_oper", "id"])
@@ -66,19 +66,19 @@ def knows(columns: Sequence[str]) -> float:
     if any(names == {c.name.lower() for c in t.columns} for t in qlik_control.TABLES.values()):
         return 0.9
     prefix = lay.find_prefix(columns)
-    if prefix is None:  # columns that only the loading of LOAD files adds
+    if prefix is None:  # columns that are only added when LOAD files are read
         return 0.3 if PREFIX + "timestamp" in names else 0.0
     return 0.5 if (prefix + lay.COLUMN_MASK).lower() in names else 0.9
 
 
 def _loads_alone(ct: ChangeTable, value: Column) -> Column:
-    """The codes of rows of full loads; NULL for other vendors' codes."""
+    """Returns the codes of rows of full loads; NULL for other vendors' codes."""
     loaded = was_loaded(ct)
     return value if loaded is None else F.when(loaded, value)
 
 
 NATIVE_OPER = value_gap(
-    "header native_oper", "there is no column for other vendors' codes; L is kept as full load", lay.LOADED,
+    "header native_oper", "there is no column for other vendors' codes; L stays as full load", lay.LOADED,
     _loads_alone,
 )  # fmt: skip
 

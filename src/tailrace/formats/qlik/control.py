@@ -1,4 +1,4 @@
-"""Qlik's control tables, read and written with the types of spec/qlik.md §5. All times are UTC."""
+"""Reads and writes Qlik's control tables, with the types of spec/qlik.md §5. All times are UTC."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _MEANS = {
 
 
 def _table(name: str, about: str, columns: str, needed: Sequence[str] = ()) -> VendorTable:
-    """A control table from `name type, name type`; columns that are not required may be missing."""
+    """Declares a control table from `name type, name type`; columns that are not `needed` may be missing."""
     pairs = [c.split() for c in columns.split(",")]
-    made = tuple(
+    result = tuple(
         VendorColumn(n, t, _MEANS.get(n.upper(), n.lower().replace("_", " ")), optional=n not in needed)
         for n, t in pairs
     )
-    return VendorTable(name, about, made)
+    return VendorTable(name, about, result)
 
 
 TABLES = {
@@ -94,7 +94,7 @@ DETAILS = (
 
 
 def plain(name: str) -> str:
-    """A control table's name without its schema, lower case.
+    """Returns a control table's name without its schema, in lower case.
 
     >>> plain("dbo.ATTREP_status")
     'attrep_status'
@@ -112,11 +112,11 @@ def is_control(name: str) -> bool:
 
 
 def conformed(name: str, df: DataFrame) -> DataFrame:
-    """A control table with the declared names and types; bad values get a reason in `WHY`.
+    """Returns a control table with the declared names and types; bad values get a reason in `WHY`.
 
     Raises:
         ConfigError: there is no such control table.
-        FormatError: a column that it must have is missing.
+        FormatError: a required column is missing.
     """
     if not is_control(name):
         raise ConfigError(f"no control table {name!r}", hint=f"there are {', '.join(TABLES)}")
@@ -124,7 +124,7 @@ def conformed(name: str, df: DataFrame) -> DataFrame:
 
 
 def written(name: str, df: DataFrame) -> DataFrame:
-    """The rows with exactly the declared columns and types of a control table, to be written.
+    """Returns the rows to write, with exactly the declared columns and types of a control table.
 
     Raises:
         ConfigError: there is no such control table.
@@ -133,14 +133,14 @@ def written(name: str, df: DataFrame) -> DataFrame:
 
 
 def control_table(name: str, df: DataFrame) -> DataFrame | None:
-    """A control table under the declared names and types, other columns last; None if it is not a control
-    table."""
+    """Returns a control table with the declared names and types, other columns last; None for other
+    tables."""
     return conformed(name, df) if is_control(name) else None
 
 
 def ddl_changes(history: DataFrame) -> DataFrame:
-    """The columns that DDL statements touched: one row per column of each row of attrep_ddl_history, CREATE
-    as ADD."""
+    """Returns the columns that DDL statements changed: one row per column of each row of attrep_ddl_history,
+    CREATE as ADD."""
     details = F.from_json("DETAILS", DETAILS)
     rows = conformed("attrep_ddl_history", history).select(
         "TABLE_OWNER", "TABLE_NAME", "CHANGE_SEQ", "TABLE_VERSION", "DDL_TYPE", details.alias("_details")
@@ -161,8 +161,8 @@ def ddl_changes(history: DataFrame) -> DataFrame:
 
 
 def partition_rows(changes: DataFrame, name: str, table: str, *, server: str, task: str) -> DataFrame:
-    """Rows of attrep_cdc_partitions for the completed partitions of a table's changes: all that end no later
-    than its last change's commit. `name` and `change_seq` are columns of `changes`."""
+    """Returns rows of attrep_cdc_partitions for the completed partitions of a table's changes: all that end
+    before or at its last change's commit. `name` and `change_seq` are columns of `changes`."""
     owner, _, plain_name = table.rpartition(".")
     last = F.try_to_timestamp(F.substring("change_seq", 1, 14), F.lit("yyyyMMddHHmmss"))
     each = changes.groupBy(F.col(name).alias("PARTITION_NAME")).agg(F.max(last).alias("_last"))

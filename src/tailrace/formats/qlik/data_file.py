@@ -1,5 +1,5 @@
-"""Names of Qlik's files and of Delta tables below a folder, and one data file as its path, its DFM and its
-head describe it (spec/qlik.md §6).
+"""Interprets the names of Qlik's files and of Delta tables, and describes a data file by its path, DFM and
+head (spec/qlik.md §6).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ ENDINGS = {
     ".parquet": "parquet", ".csv": "csv", ".csv.gz": "csv", ".json": "json", ".json.gz": "json",
     ".jsonl": "json", ".jsonl.gz": "json",
 }  # fmt: skip
-"""File ending -> kind."""
+"""Suffix of a file -> kind."""
 DFM = ".dfm"
 LOAD = re.compile(r"LOAD(_?\w+?_)?\d+", re.IGNORECASE)
 CHANGES = re.compile(r"\d{8}-\d{9,10}(_\w+)?")
 
 
 def stem_of(name: str) -> str:
-    """A file's name without the extensions of data and DFM files.
+    """Returns a file's name without the extensions of data and DFM files.
 
     >>> stem_of("20211201-112233444.csv.gz"), stem_of("LOAD00000001.dfm")
     ('20211201-112233444', 'LOAD00000001')
@@ -36,7 +36,7 @@ def stem_of(name: str) -> str:
 
 
 def kind_of(name: str) -> str | None:
-    """The kind of a data file by its name; None for other files.
+    """Returns the kind of a data file by its name; None for other files.
 
     >>> kind_of("LOAD00000001.csv.gz"), kind_of("LOAD00000001.dfm")
     ('csv', None)
@@ -49,7 +49,7 @@ _LOG = "_delta_log"
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a path below the root is passed over: it, or a folder on the way, begins with `.` or `_`.
+    """Whether a path below the root is ignored: its name, or that of a parent folder, starts with `.` or `_`.
 
     >>> [is_hidden(n) for n in ("_trash/a/b.csv", "a/.b.csv", "a_b/c.csv")]
     [True, True, False]
@@ -58,7 +58,7 @@ def is_hidden(name: str) -> bool:
 
 
 def folders_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The Delta tables' folders that these files are in, hidden ones too; the root's is empty.
+    """Returns the Delta tables' folders that have these files, including hidden ones; the root's is empty.
 
     >>> folders_of(["a/_delta_log/0.json", "_delta_log/0.json", "my_delta_log/x.csv"])
     ('a', '')
@@ -68,7 +68,7 @@ def folders_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def by_name(folders: Sequence[str], root: str, others: Mapping[str, str]) -> dict[str, str]:
-    """Table name -> its Delta table's folder.
+    """Returns table name -> its Delta table's folder.
 
     Args:
         folders: of the Delta tables, below the root.
@@ -76,17 +76,17 @@ def by_name(folders: Sequence[str], root: str, others: Mapping[str, str]) -> dic
         others: the tables that are files: name -> one of their folders.
 
     Raises:
-        ConfigError: two places have one name. Files of several folders are one table; a Delta table is one.
+        ConfigError: two paths have the same name, and one of them is a Delta table.
     """
     found: dict[str, str] = {}
     for folder in folders:
         name = folder.rpartition("/")[2] or root.rpartition("/")[2]
         if (other := found.get(name, others.get(name))) is not None:
-            places = " and ".join(place or "." for place in (other, folder))
+            both = " and ".join(path or "." for path in (other, folder))
             raise ConfigError(
-                f"{places} are both the table {name}",
+                f"{both} are both the table {name}",
                 where=root,
-                hint="move one of them away: a Delta table is whole, nothing is read into it",
+                hint="move one of them away: a Delta table cannot be combined with other files",
             )
         found[name] = folder
     return found
@@ -94,17 +94,17 @@ def by_name(folders: Sequence[str], root: str, others: Mapping[str, str]) -> dic
 
 @dataclass(frozen=True)
 class DataFile:
-    """One data file.
+    """A data file.
 
     Attributes:
         path: below the root, with `/`.
         kind: `parquet`, `csv` or `json`.
         folder: the table's folder (its last name), without that of a partition.
-        partition: the partition that its folder names.
+        partition: the partition in its folder's name.
         meta: its DFM.
         names: its columns in order.
         types: their types in the file itself (Parquet), to distinguish layouts.
-        ends, delimiter: of its lines and values, as found in its first line.
+        ends, delimiter: line end and delimiter, as found in its first line.
     """
 
     path: str
@@ -124,19 +124,19 @@ class DataFile:
 
     @property
     def is_load(self) -> bool:
-        """Whether its name or its DFM says that it is of a full load."""
+        """Whether it belongs to a full load, by its name or its DFM."""
         return bool(LOAD.fullmatch(self.stem)) or (self.meta is not None and self.meta.content == "data")
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """What files must have in common to be read together."""
+        """The properties that files must have in common to be read together."""
         keys = () if self.meta is None else tuple((c.name, c.spark(), c.key) for c in self.meta.columns)
         options = () if self.meta is None else tuple(sorted(map(str, self.meta.options.items())))
         return (self.kind, self.names, self.types, keys, options, self.ends, self.delimiter)
 
     @property
     def age(self) -> tuple[Any, ...]:
-        """Sort key by when a file's layout began: full loads first, then by version, start and name."""
+        """Sort key by the age of a file's layout: full loads first, then by version, start and name."""
         full = (
             self.meta.content == "data"
             if self.meta and self.meta.content

@@ -1,4 +1,4 @@
-"""DFM 1.1: the metadata file of each data file (spec/qlik.md §6). Text in, text out."""
+"""Parses and writes DFM 1.1, the metadata file of each data file (spec/qlik.md §6), as text."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _BACK = {
 }
 _MOST_DIGITS = 38
 LAKE = "lakeType"
-"""tailrace's key in a column: the exact lake type, if DFM uses the same name for two."""
+"""tailrace's attribute of a column: the exact lake type, if DFM uses the same name for several."""
 
 
 @dataclass(frozen=True)
 class DfmColumn:
-    """One column of a data file; `ordinal` is from 1, `key` the place in the primary key (0: none)."""
+    """A column of a data file; `ordinal` counts from 1, `key` is the rank in the primary key (0: none)."""
 
     ordinal: int
     name: str
@@ -67,7 +67,7 @@ class DfmColumn:
     lake: str | None = None
 
     def spark(self, datetime_as: str = "timestamp") -> str:
-        """The Spark SQL type; string if digits are missing or are more than a decimal holds.
+        """Returns the Spark SQL type; string if the number of digits is unknown or too large for a decimal.
 
         >>> DfmColumn(1, "n", "NUMERIC", precision=10, scale=2).spark()
         'decimal(10,2)'
@@ -85,22 +85,22 @@ class DfmColumn:
 
 @dataclass(frozen=True)
 class Dfm:
-    """One DFM file.
+    """The content of a DFM file.
 
     Attributes:
         name: the data file, without the outer extension.
         extension: the data file's extension.
         content: `data` (full load) or `changes`.
         start, end: when writing the file started and ended, as ISO-8601 text (UTC).
-        first, last: first and last transaction in it, likewise.
-        records, errors: the rows there are, and those that were refused.
+        first, last: first and last transaction in it, also as text.
+        records, errors: the number of rows, and of refused rows.
         format: `delimited`, `json` or `parquet`.
         options: delimiters of a delimited file.
-        schema, table: what the rows belong to at the target.
-        source: the same at the source: schema and table (what is written has those of the target).
-        version: rises with each DDL.
+        schema, table: schema and table at the target.
+        source: schema and table at the source (written files have those of the target).
+        version: increases with each DDL.
         columns: in order of their ordinals.
-        task, server: who wrote it.
+        task, server: the task and server that wrote it.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Dfm:
     server: str = ""
 
     def is_of(self, name: str) -> bool:
-        """Whether it may be that of a table of this name: it names none, or this one, at target or source.
+        """Whether it may belong to a table of this name: it has no name, or this one, at target or source.
 
         >>> made = Dfm("f.csv", (), schema="dbo", table="item", source=("SHOP", "ITEM"))
         >>> [made.is_of(n) for n in ("dbo.Item", "item", "shop.item", "dbo.other", "x.item")]
@@ -135,7 +135,7 @@ class Dfm:
         return not pairs or whole or any(t == table and not (s and schema) for s, t in pairs)
 
     def to_json(self) -> str:
-        """The text of the DFM file."""
+        """Returns the text of the DFM file."""
         keys = ("ordinal", "name", "type", "length", "precision", "scale")
         columns = [
             {k: getattr(c, k) for k in keys} | {"primaryKeyPos": c.key} | ({LAKE: c.lake} if c.lake else {})
@@ -162,10 +162,10 @@ class Dfm:
 
 
 def parse(text: str, *, where: str) -> Dfm:
-    """The DFM of that text.
+    """Parses the text of a DFM file.
 
     Raises:
-        FormatError: no JSON, or without the columns and their names.
+        FormatError: it is not JSON, or has no columns or no names of columns.
 
     >>> text = '{"dataInfo": {"columns": [{"ordinal": 1, "name": "id", "type": "INT4"}]}}'
     >>> [(c.name, c.spark()) for c in parse(text, where="x.dfm").columns]
@@ -177,44 +177,44 @@ def parse(text: str, *, where: str) -> Dfm:
         shape, task = raw.get("formatInfo") or {}, raw.get("taskInfo") or {}
         columns = tuple(_column(c, i) for i, c in enumerate(data["columns"], 1))
         return Dfm(
-            name=_words(file, "name") or "",
+            name=_text(file, "name") or "",
             columns=tuple(sorted(columns, key=lambda c: c.ordinal)),
-            extension=_words(file, "extension") or "",
-            content=_words(file, "content") or "",
-            start=_words(file, "startWriteTimestamp"),
-            end=_words(file, "endWriteTimestamp"),
-            first=_words(file, "firstTransactionTimestamp"),
-            last=_words(file, "lastTransactionTimestamp"),
+            extension=_text(file, "extension") or "",
+            content=_text(file, "content") or "",
+            start=_text(file, "startWriteTimestamp"),
+            end=_text(file, "endWriteTimestamp"),
+            first=_text(file, "firstTransactionTimestamp"),
+            last=_text(file, "lastTransactionTimestamp"),
             records=None if file.get("recordCount") is None else int(file["recordCount"]),
             errors=int(file.get("errorCount") or 0),
-            format=_words(shape, "format") or "",
+            format=_text(shape, "format") or "",
             options=dict(shape.get("options") or {}),
-            schema=_words(data, "targetSchema") or _words(data, "sourceSchema") or "",
-            table=_words(data, "targetTable") or _words(data, "sourceTable") or "",
-            source=(_words(data, "sourceSchema") or "", _words(data, "sourceTable") or ""),
+            schema=_text(data, "targetSchema") or _text(data, "sourceSchema") or "",
+            table=_text(data, "targetTable") or _text(data, "sourceTable") or "",
+            source=(_text(data, "sourceSchema") or "", _text(data, "sourceTable") or ""),
             version=int(data.get("tableVersion") or 0),
-            task=_words(task, "name") or "",
-            server=_words(task, "replicationServer") or "",
+            task=_text(task, "name") or "",
+            server=_text(task, "replicationServer") or "",
         )
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         hint = "restore the file, or remove it: the data file is then read without it"
         raise FormatError(f"no DFM: {type(error).__name__} {error}", where=where, hint=hint) from error
 
 
-def _column(raw: Mapping[str, Any], place: int) -> DfmColumn:
+def _column(raw: Mapping[str, Any], index: int) -> DfmColumn:
     digits = {k: int(raw.get(k) or 0) for k in ("length", "precision", "scale")}
     return DfmColumn(
-        int(raw.get("ordinal") or place),
+        int(raw.get("ordinal") or index),
         str(raw["name"]),
         str(raw.get("type") or "STRING"),
         **digits,
         key=int(raw.get("primaryKeyPos") or 0),
-        lake=_words(raw, LAKE),
+        lake=_text(raw, LAKE),
     )
 
 
-def _words(of: Mapping[str, Any], key: str) -> str | None:
-    value = of.get(key)
+def _text(fields: Mapping[str, Any], key: str) -> str | None:
+    value = fields.get(key)
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{key} is not text: {str(value)[:40]}")
@@ -227,7 +227,7 @@ _LENGTHS = {
 
 
 def column(ordinal: int, name: str, kind: str, *, key: int = 0, header: str | None = None) -> DfmColumn:
-    """The DFM column for a column of a Spark SQL type; `header` is its name without prefix if it is a
+    """Returns the DFM column for a column of a Spark SQL type; `header` is its name without prefix if it is a
     header.
 
     >>> made = column(8, "price", "decimal(10,2)")
@@ -244,7 +244,7 @@ def column(ordinal: int, name: str, kind: str, *, key: int = 0, header: str | No
 
 
 def iso(moment: datetime) -> str:
-    """A time as in DFM files: UTC, milliseconds, no zone.
+    """Returns a time as in DFM files: UTC, milliseconds, no zone.
 
     >>> iso(datetime(2016, 8, 2, 10, 5, 4, 802000, tzinfo=timezone.utc))
     '2016-08-02T10:05:04.802'

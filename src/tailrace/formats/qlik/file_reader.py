@@ -1,4 +1,4 @@
-"""Loads Qlik tables from files and DFM through Spark: each layout is read by itself, then merged into one."""
+"""Loads Qlik tables from files and DFM through Spark: reads each layout separately, then merges them."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ LINE = OWN + "line"
 
 
 def load(spark: SparkSession, path: str, options: QlikOptions) -> dict[str, DataFrame]:
-    """The tables under a path: a file, a table's folder, or a folder of tables; `FILE`, `ROW` last.
+    """Returns the tables under a path (a file, a table's folder, or a folder of tables), `FILE`, `ROW` last.
 
     Columns have the types of their DFM (text files) or of the file (Parquet). Rows of files with different
-    layouts are put into one. `header__timestamp` of full-load rows is when their file was started.
+    layouts are merged. `header__timestamp` of full-load rows is the time when their file was started.
 
     Raises:
-        ConfigError: there is nothing, nothing of Qlik's, an archive, or a Delta table's name twice.
+        ConfigError: there is nothing, no Qlik table, an archive, or another table with a Delta table's name.
         FormatError: a DFM or the head of a file cannot be read, or all files are empty.
     """
     listed = found.listing(path, options)
     found.refuse_nothing(listed, path)
     delta, tables = found.delta_by_name(listed, options), {}
     for name, files in found.tables(listed, options).items():
-        made = _whole(spark, listed, files, options)
+        result = _all_layouts(spark, listed, files, options)
         lines = {json_lines.LINES: 1} if any(f.kind == "json" and f.meta is None for f in files) else {}
-        notes = [f"{name}: {n}" for n in said_of(listed, files)]
-        tables[name] = made.withMetadata(FILE, {NOTE: notes, **lines})
+        notes = [f"{name}: {n}" for n in file_notes(listed, files)]
+        tables[name] = result.withMetadata(FILE, {NOTE: notes, **lines})
     for name, folder in delta.items():
         df = spark.read.format("delta").load(listed.spark_path(folder))
-        columns = [_kept(df, c) for c in df.columns]
+        columns = [_or_null(df, c) for c in df.columns]
         tables[name] = df.select(*columns, file_path().alias(FILE), null_of("bigint").alias(ROW))
     return tables
 
 
 def file_path() -> Column:
-    """The path of a row's file."""
+    """Returns the path of a row's file."""
     return F.col("_metadata.file_path")
 
 
 def null_of(kind: str) -> Column:
-    """NULL of a type."""
+    """Returns NULL of a type."""
     return F.lit(None).cast(kind)
 
 
-def _kept(df: DataFrame, name: str) -> Column:
+def _or_null(df: DataFrame, name: str) -> Column:
     return F.col(quoted(name)).alias(name, metadata=df.schema[name].metadata)
 
 
-def said_of(listed: Listing, files: Sequence[DataFile]) -> list[str]:
-    """What is odd about a table's files, and about others in their folders."""
+def file_notes(listed: Listing, files: Sequence[DataFile]) -> list[str]:
+    """Returns notes about a table's files, and about other files in their folders."""
     own = {f.path.lower() for f in files}
     own |= {(f.path.rpartition("/")[0] + "/" + f.stem + DFM).lower() for f in files}
     own |= {path.lower() for path, other in listed.copies.items() if other.lower() in own}
@@ -83,22 +83,22 @@ def said_of(listed: Listing, files: Sequence[DataFile]) -> list[str]:
     return said + ([f"{layouts} layouts were merged into one"] if layouts > 1 else [])
 
 
-def _whole(
+def _all_layouts(
     spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions
 ) -> DataFrame:
-    """One table of files of one or several layouts, oldest first."""
+    """Returns one table of files of one or several layouts, oldest first."""
     groups: dict[tuple[Any, ...], list[DataFile]] = {}
     for file in files:
         groups.setdefault(file.layout, []).append(file)
-    # A layout is as old as its last file: the one being written now is the last.
+    # A layout is as old as its last file, so the current layout is the last one.
     ordered = sorted(groups.values(), key=lambda g: max(f.age for f in g))
-    parts = [_one(spark, listed, group, options) for group in ordered]
+    parts = [_one_layout(spark, listed, group, options) for group in ordered]
     prefix = lay.find_prefix(lay.columns_of(parts[-1]), options.prefix)
     if len(parts) == 1:
         return parts[0]
     want = lay.merged([lay.layout_of(p) for p in parts])
     if prefix is None:
-        made = [lay.arrange(p, want, None, base64=options.binary_text == "base64") for p in parts]
+        result = [lay.arrange(p, want, None, base64=options.binary_text == "base64") for p in parts]
     else:
         heads = {n.lower() for n in lay.headers_of(want.names, prefix).values()}
         data = {n.lower() for n in want.names} - heads
@@ -107,15 +107,17 @@ def _whole(
         little = options.mask_order == "little"
         if options.mask_order == "auto" and any(in_doubt(p, prefix) for p in parts):
             little = next((order for p in parts if (order := is_little(p, prefix)) is not None), False)
-        made = [
+        result = [
             lay.arrange(p, want, prefix, little=little, base64=options.binary_text == "base64") for p in parts
         ]
-    df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), made)
+    df = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), result)
     return lay.keyed(df, want.keys)
 
 
-def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
-    """Files of one layout."""
+def _one_layout(
+    spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions
+) -> DataFrame:
+    """Returns a table of files of one layout."""
     first = files[0]
     df = _parquet(spark, listed, files) if first.kind == "parquet" else _text(spark, listed, files, options)
     prefix = lay.find_prefix(lay.columns_of(df), options.prefix)
@@ -135,7 +137,7 @@ def _one(spark: SparkSession, listed: Listing, files: Sequence[DataFile], option
 
 
 def _start(started: Mapping[str, str]) -> Column:
-    """When the writing of a row's file started, from its name."""
+    """Returns the time when a row's file was started, from its name."""
     times = set(started.values())
     if len(times) == 1:
         return F.try_to_timestamp(F.lit(times.pop()))
@@ -144,8 +146,8 @@ def _start(started: Mapping[str, str]) -> Column:
 
 
 def _appended(df: DataFrame, name: str, value: Column, marks: Mapping[str, int] | None = None) -> DataFrame:
-    """The rows with one more column at the end: no mask's bits move."""
-    before = [_kept(df, c) for c in lay.columns_of(df)]
+    """Returns the rows with an additional column at the end, so that no mask's bits move."""
+    before = [_or_null(df, c) for c in lay.columns_of(df)]
     return df.select(
         *before,
         value.alias(name, metadata=dict(marks or {})),
@@ -161,7 +163,7 @@ def _parquet(spark: SparkSession, listed: Listing, files: Sequence[DataFile]) ->
 
 
 def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], options: QlikOptions) -> DataFrame:
-    """CSV or JSON files of one layout, values as their DFM types, invalid lines with a reason."""
+    """Returns CSV or JSON files of one layout, values with DFM types, invalid lines with a reason."""
     first = files[0]
     types = _types(first, options)
     null = None
@@ -186,7 +188,8 @@ def _text(spark: SparkSession, listed: Listing, files: Sequence[DataFile], optio
 
 
 def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
-    """The Spark SQL types of a text file's columns: from its DFM; headers have theirs, the rest is text."""
+    """Returns the Spark SQL types of a text file's columns from its DFM; headers have fixed types, others are
+    text."""
     types_there = {c.name: c.spark(options.datetime) for c in file.meta.columns} if file.meta else {}
     types = {n: types_there.get(n, "string") for n in file.names}
     prefix = lay.find_prefix(file.names, options.prefix)
@@ -194,7 +197,7 @@ def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
         known = {**HEADERS, lay.COLUMN_MASK: "binary"}
         heads = lay.headers_of(file.names, prefix)
         types |= {n: known.get(h, "string") for h, n in heads.items() if h != "change_seq"}
-        # Masks are hex, however BYTES are written; a sequence is text, or it would lose digits.
+        # Masks are always hex, however BYTES are written; a sequence is text, or it would lose digits.
         types |= {
             n: "string" for h, n in heads.items() if h in ("change_seq", "change_mask", lay.COLUMN_MASK)
         }
@@ -204,7 +207,7 @@ def _types(file: DataFile, options: QlikOptions) -> dict[str, str]:
 def _csv(
     spark: SparkSession, listed: Listing, files: Sequence[DataFile], names: list[str], options: QlikOptions
 ) -> tuple[DataFrame, str | None]:
-    """CSV files as text; and the DFM's text for NULL if it is not the empty string."""
+    """Returns CSV files as text, and the DFM's text for NULL if it is not the empty string."""
     first = files[0]
     paths = [listed.path(f.path) for f in files]
     df = text.read(spark, paths, names, found.dialect(first, options), header=options.csv_header)
@@ -218,12 +221,12 @@ def _json(
     types: dict[str, str],
     options: QlikOptions,
 ) -> tuple[DataFrame, dict[str, str]]:
-    """JSON lines, every value as text, and the types that their columns shall have."""
+    """Returns JSON lines with every value as text, and the types for their columns."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     paths, where = [listed.spark_path(f.path) for f in files], listed.path(files[0].path)
     if files[0].meta is None:
-        # Only the lines themselves show the columns: one pass over them, so that none is lost.
+        # Only the lines themselves show the columns: needs one pass over them, so that none is lost.
         asked = json_lines.reader_options(options.encoding, LINE, where)
         there = spark.read.options(**asked, primitivesAsString="true").json(paths).columns
         types = types | {n: "string" for n in there if n not in types and n != LINE}
@@ -237,7 +240,7 @@ def _json(
 
 @dataclass(frozen=True)
 class Count:
-    """The rows of one file: as its DFM says, and as they were read."""
+    """The number of rows of a file: in its DFM, and as read."""
 
     file: str
     said: int
@@ -245,9 +248,9 @@ class Count:
 
 
 def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[Count]:
-    """The files under a path whose number of rows differs from `recordCount` of their DFM; empty: complete.
+    """Returns the files under a path whose number of rows differs from `recordCount` of their DFM.
 
-    Counts every file that has a DFM: one pass over the files, narrow for Parquet.
+    Counts every file that has a DFM, in one pass over the files; of Parquet it reads few columns.
     """
     listed = found.listing(path, options)
     said = {f.path: f.meta.records for f in listed.files if f.meta and f.meta.records is not None}
@@ -255,14 +258,14 @@ def completeness(spark: SparkSession, path: str, options: QlikOptions) -> list[C
     for files in found.tables(listed, options).values():
         if not (counted := [f for f in files if f.path in said]):
             continue
-        df = _whole(spark, listed, counted, options)
+        df = _all_layouts(spark, listed, counted, options)
         for r in df.groupBy(FILE).agg(F.count(F.lit(1)).alias("n")).collect():
             have[unquote(r[FILE]).split(listed.root + "/", 1)[-1]] = r["n"]
     return [Count(f, n, have[f]) for f, n in sorted(said.items()) if have[f] != n]
 
 
 def incomplete(spark: SparkSession, path: str, options: QlikOptions) -> list[str]:
-    """The result of `completeness` as lines for people."""
+    """Returns the result of `completeness` as text lines."""
     return [
-        f"{c.file} has {c.read:,} rows, its DFM says {c.said:,}" for c in completeness(spark, path, options)
+        f"{c.file} has {c.read:,} rows, its DFM has {c.said:,}" for c in completeness(spark, path, options)
     ]

@@ -1,6 +1,6 @@
-"""Writes Qlik tables to files, each with a DFM: the start and DDL settings of the Store Changes page.
+"""Writes Qlik tables to files, each with a DFM, with the start and DDL settings of the Store Changes page.
 
-Spark writes parts into a temporary folder first; they are counted, get the vendor's names and their DFM
+Spark first writes parts into a temporary folder. They are counted, get the vendor's names and their DFM
 files, and only then are moved to the table's folder.
 """
 
@@ -50,8 +50,8 @@ _TEXT: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class StagedFile:
-    """A file that Spark wrote: its path, the folder of its partition, its rows, its first and last change's
-    commit time."""
+    """A file that Spark wrote: its path, the folder of its partition, its rows, and the commit times of its
+    first and last change."""
 
     path: str
     partition: str
@@ -61,67 +61,69 @@ class StagedFile:
 
 
 def staged(
-    df: DataFrame, place: str, kind: str, prefix: str | None, options: QlikOptions
+    df: DataFrame, table_path: str, kind: str, prefix: str | None, options: QlikOptions
 ) -> list[StagedFile]:
-    """Writes the rows as Spark's parts, by partition if there are any, and counts the rows of each."""
+    """Writes the rows as Spark's parts, by partition if there are partitions, and counts the rows of each
+    part."""
     heads = {} if prefix is None else lay.headers_of(df.columns, prefix)
     octets = {*df.columns} - {heads.get("change_mask")} if options.binary_text == "base64" else ()
     rows = as_text(df, base64=octets) if kind != "parquet" else df
     schema, by = rows.schema, heads.get("partition_name")
     if by is not None:
-        # The column stays in the files: masks count it.
+        # The column stays in the files, because bits of masks count it.
         rows = rows.select("*", F.coalesce(F.col(quoted(by)), F.lit("")).alias(PARTITION))
     writer = rows.write.mode("error").options(**_TEXT.get(kind, {}))
     if by is not None:
         writer = writer.partitionBy(PARTITION)
     if options.gzip and kind != "parquet":
         writer = writer.option("compression", "gzip")
-    writer.format(kind).save(place)
+    writer.format(kind).save(table_path)
     reader = df.sparkSession.read.schema(schema).options(**_TEXT.get(kind, {}), recursiveFileLookup="true")
-    back = reader.option("multiLine", str(kind == "csv")).format(kind).load(unglobbed(place))
+    back = reader.option("multiLine", str(kind == "csv")).format(kind).load(unglobbed(table_path))
     seq = F.substring(F.col(quoted(heads["change_seq"])), 1, 14) if heads else F.lit(None).cast("string")
     counted = back.groupBy(F.col("_metadata.file_path").alias("path")).agg(
         F.count(F.lit(1)).alias("rows"), F.min(seq).alias("first"), F.max(seq).alias("last")
     )
-    return _parts(place, {_short(unquote(r["path"])): r for r in counted.collect()})
+    return _parts(table_path, {_short(unquote(r["path"])): r for r in counted.collect()})
 
 
 def _short(path: str) -> str:
-    """A part's path from its partition's folder on: parts of different partitions may have the same names."""
+    """Returns a part's path from its partition's folder on: parts of different partitions may have the same
+    name."""
     return "/".join(path.split("/")[-2:])
 
 
-def _parts(place: str, rows: Mapping[str, Any]) -> list[StagedFile]:
-    """The parts in a folder, with their counts.
+def _parts(folder: str, rows: Mapping[str, Any]) -> list[StagedFile]:
+    """Returns the parts in a folder, with their counts.
 
     Raises:
-        FormatError: rows were counted in a part that is not there.
+        FormatError: rows were counted in a part that does not exist.
     """
-    fs, root = filesystem(place)
-    made, left = [], dict(rows)
+    fs, root = filesystem(folder)
+    result, left = [], dict(rows)
     for info in sorted(fs.get_file_info(pa.fs.FileSelector(root, recursive=True)), key=lambda f: str(f.path)):
         name = info.base_name
         if info.type != pa.fs.FileType.File or not name.startswith("part-"):
             continue
         row = left.pop(_short(info.path), None)
         partition = _folder(info.path.rpartition("/")[0].rpartition("/")[2])
-        made.append(
+        result.append(
             StagedFile(info.path, partition, row["rows"], row["first"], row["last"]) if row
             else StagedFile(info.path, partition, 0, None, None)
         )  # fmt: skip
     if left:
         raise FormatError(
-            f"rows were written to {min(left)}, which is not there",
-            where=place,
-            hint="does something else write to this folder? write to another one",
+            f"rows were written to {min(left)}, which does not exist",
+            where=folder,
+            hint="does another program write to this folder? write to another one",
         )
-    with_rows = [p for p in made if p.rows]
-    return with_rows or made[:1]
+    with_rows = [p for p in result if p.rows]
+    return with_rows or result[:1]
 
 
 def _folder(staged_in: str) -> str:
-    """The folder of a partition, given the one that Spark wrote to: its name as Spark escapes it, in Hive's
-    form if it would be hidden; empty if there is no partition.
+    """Returns the folder of a partition, given the one that Spark wrote to: the name with Spark's escapes, in
+    Hive's form if it would be hidden; empty without partitions.
 
     >>> _folder(PARTITION + "=a%3Ab"), _folder(PARTITION + "=_a"), _folder("rows")
     ('a%3Ab', 'partition_name=_a', '')
@@ -135,53 +137,54 @@ def _folder(staged_in: str) -> str:
 def save(tables: Tables, path: str, kind: str, options: QlikOptions) -> None:
     """Writes the tables into folders of their names, as `parquet`, `csv`, `json` or `delta`.
 
-    Full-load rows that there are none of leave no folder when the table has changes.
+    Without full-load rows, a table with changes gets no folder for them.
 
     Raises:
-        ConfigError: there is no such kind of file.
+        ConfigError: Qlik has no such kind of file.
     """
     if kind not in ("parquet", "csv", "json", "delta"):
         raise ConfigError(f"Qlik tables are not written as {kind}", hint="use parquet, csv, json or delta")
     fs, root = filesystem(path)
     named: list[str] = []
     for name, df in tables.items():
-        place = f"{path.rstrip('/')}/{name}"
+        table_path = f"{path.rstrip('/')}/{name}"
         if kind == "delta":
-            _delta(df, place, options)
+            _delta(df, table_path, options)
             continue
         has_changes = name + options.suffix in tables
         named += [
-            f"{name},{f}" for f in _table(fs, root, place, name, df, kind, options, empty=not has_changes)
+            f"{name},{f}"
+            for f in _table(fs, root, table_path, name, df, kind, options, empty=not has_changes)
         ]
     if options.reference and kind != "delta":
-        _referring(fs, root, named, options)
+        _write_reference(fs, root, named, options)
 
 
-def _delta(df: DataFrame, place: str, options: QlikOptions) -> None:
-    """Writes a Delta table; an existing table keeps its columns with DDL `ignore`. With start `drop`, one of
-    another layout is emptied in a commit of its own first."""
+def _delta(df: DataFrame, path: str, options: QlikOptions) -> None:
+    """Writes a Delta table; an existing table keeps its columns with DDL `ignore`. With start `drop`, a table
+    with another layout is first emptied in a separate commit."""
     df = _plain(df)
     schema = table_schema(df)
-    if options.start == "drop" and lake.exists(place) and lake.arrow_schema(place) != schema:
-        lake.replace_all(place, [], schema=schema, progress={})
-    if options.ddl == "ignore" and lake.exists(place):
-        df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(place)), options)
-    prepare_delta_table(df, place)
-    df.write.format("delta").mode("append" if options.start == "keep" else "overwrite").save(place)
+    if options.start == "drop" and lake.exists(path) and lake.arrow_schema(path) != schema:
+        lake.replace_all(path, [], schema=schema, progress={})
+    if options.ddl == "ignore" and lake.exists(path):
+        df = _in_columns(df, lay.layout_of(df.sparkSession.read.format("delta").load(path)), options)
+    prepare_delta_table(df, path)
+    df.write.format("delta").mode("append" if options.start == "keep" else "overwrite").save(path)
 
 
 def _plain(df: DataFrame) -> DataFrame:
-    """Only the vendor's columns."""
+    """Returns only the vendor's columns."""
     return df.select(*[F.col(quoted(c)) for c in lay.columns_of(df)])
 
 
 def _table(
-    fs: pa.fs.FileSystem, root: str, place: str, name: str, df: DataFrame, kind: str, options: QlikOptions,
+    fs: pa.fs.FileSystem, root: str, path: str, name: str, df: DataFrame, kind: str, options: QlikOptions,
     *, empty: bool,
 ) -> list[str]:  # fmt: skip
-    """Writes one table; returns its data files below the root. What existed before is removed last."""
+    """Writes one table; returns its data files below the root. Existing files are removed last."""
     folder = f"{root.rstrip('/')}/{name}"
-    df = _as_it_was(_plain(df), folder, fs, options)
+    df = _in_existing_layout(_plain(df), folder, fs, options)
     prefix = lay.find_prefix(df.columns)
     now = datetime.now(timezone.utc)
     started = dfm.iso(now)
@@ -191,20 +194,21 @@ def _table(
     stage = f"_stage-{uuid.uuid4().hex}"
     fs.create_dir(f"{folder}/{stage}", recursive=True)
     try:
-        parts = staged(df, f"{place}/{stage}/rows", kind, prefix, options)
+        parts = staged(df, f"{path}/{stage}/rows", kind, prefix, options)
         if not empty and options.source_of(name) is None and not sum(p.rows for p in parts):
             parts = []
         if options.start != "keep":
             _clear(fs, folder, but=stage)
-        return _named(fs, root, name, parts, columns, kind, options, now, started)
+        return _move_parts(fs, root, name, parts, columns, kind, options, now, started)
     finally:
         fs.delete_dir(f"{folder}/{stage}")
         if not fs.get_file_info(pa.fs.FileSelector(folder)):
             fs.delete_dir(folder)
 
 
-def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOptions) -> DataFrame:
-    """The rows with the table's existing columns, if those stay: with DDL `ignore`, unless it is dropped."""
+def _in_existing_layout(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOptions) -> DataFrame:
+    """Returns the rows with the table's existing columns, if those stay: with DDL `ignore`, unless it is
+    dropped."""
     there = fs.get_file_info(folder).type != pa.fs.FileType.NotFound
     if options.start == "drop" or options.ddl == "apply" or not there:
         return df
@@ -218,7 +222,7 @@ def _as_it_was(df: DataFrame, folder: str, fs: pa.fs.FileSystem, options: QlikOp
 
 
 def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> DataFrame:
-    """The rows in these columns, removed ones as NULL; the key is the new one's."""
+    """Returns the rows in these columns, removed ones as NULL; with the new layout's key."""
     have = {f.name: f.metadata for f in df.schema}
     prefix = lay.find_prefix(df.columns, options.prefix)
     df = lay.arrange(
@@ -228,7 +232,7 @@ def _in_columns(df: DataFrame, want: lay.QlikLayout, options: QlikOptions) -> Da
 
 
 def _without_headers(df: DataFrame, now: str) -> tuple[DataFrame, str]:
-    """Full-load rows as in files, and when their load started: one value, from the rows."""
+    """Returns full-load rows as in files, and the start of their load: one value, from the rows."""
     heads = [f.name for f in df.schema if f.metadata.get(lay.HEADER)]
     at = next((c for c in heads if c.lower().endswith("timestamp")), None)
     if at is None:
@@ -252,7 +256,7 @@ def _dfm_columns(df: DataFrame, prefix: str | None) -> tuple[dfm.DfmColumn, ...]
 
 
 def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
-    """Removes everything in a folder, except for one folder in it."""
+    """Removes everything in a folder, except one folder in it."""
     for info in fs.get_file_info(pa.fs.FileSelector(folder)):
         if info.base_name == but:
             continue
@@ -262,17 +266,17 @@ def _clear(fs: pa.fs.FileSystem, folder: str, *, but: str) -> None:
             fs.delete_file(info.path)
 
 
-def _named(
+def _move_parts(
     fs: pa.fs.FileSystem, root: str, name: str, parts: Sequence[StagedFile],
     columns: tuple[dfm.DfmColumn, ...], kind: str, options: QlikOptions, now: datetime, started: str,
 ) -> list[str]:  # fmt: skip
-    """Moves the parts to the vendor's names and writes their DFM files, which come last: a data file without
-    one is not finished."""
+    """Moves the parts to the vendor's names, then writes their DFM files: a data file without a DFM is not
+    finished."""
     changes = options.source_of(name) is not None
     schema, _, table = name.rpartition(".")
     extension = kind + (".gz" if options.gzip and kind != "parquet" else "")
-    used = {stem_of(n.rpartition("/")[2]) for n in _there(fs, f"{root}/{name}")}
-    made = []
+    used = {stem_of(n.rpartition("/")[2]) for n in _existing_files(fs, f"{root}/{name}")}
+    result = []
     at, counter = now, 0
     for part in parts:
         at, counter, stem = _next(at, counter, used, changes)
@@ -298,11 +302,11 @@ def _named(
         )
         with fs.open_output_stream(f"{folder}/{stem}{DFM}") as out:
             out.write(meta.to_json().encode())
-        made.append("/".join(filter(None, (name, part.partition, f"{stem}.{extension}"))))
-    return made
+        result.append("/".join(filter(None, (name, part.partition, f"{stem}.{extension}"))))
+    return result
 
 
-def _there(fs: pa.fs.FileSystem, folder: str) -> list[str]:
+def _existing_files(fs: pa.fs.FileSystem, folder: str) -> list[str]:
     return [
         f.path
         for f in fs.get_file_info(pa.fs.FileSelector(folder, recursive=True))
@@ -311,7 +315,7 @@ def _there(fs: pa.fs.FileSystem, folder: str) -> list[str]:
 
 
 def _next(at: datetime, counter: int, used: set[str], changes: bool) -> tuple[datetime, int, str]:
-    """The next free file name: a time for changes, a number for full loads."""
+    """Returns the next free file name: a time for changes, a number for full loads."""
     while True:
         counter, at = counter + 1, at + timedelta(milliseconds=1)
         stem = f"{at:%Y%m%d-%H%M%S}{at.microsecond // 1000:03d}" if changes else f"LOAD{counter:08d}"
@@ -320,7 +324,7 @@ def _next(at: datetime, counter: int, used: set[str], changes: bool) -> tuple[da
 
 
 def _iso(digits: str | None) -> str | None:
-    """The time part of a change sequence (to the second) as in DFM files.
+    """Returns the time part of a change sequence (to the second) as in DFM files.
 
     >>> _iso("20160802100504")
     '2016-08-02T10:05:04.000'
@@ -331,8 +335,8 @@ def _iso(digits: str | None) -> str | None:
     return f"{d[:4]}-{d[4:6]}-{d[6:8]}T{d[8:10]}:{d[10:12]}:{d[12:]}.000"
 
 
-def _referring(fs: pa.fs.FileSystem, root: str, named: Sequence[str], options: QlikOptions) -> None:
-    """The next reference file: which table each data file belongs to, and its path."""
+def _write_reference(fs: pa.fs.FileSystem, root: str, named: Sequence[str], options: QlikOptions) -> None:
+    """Writes the next reference file: which table each data file belongs to, and its path."""
     rows = [f"{line.split(',', 1)[0]},{root.strip('/')}/{line.split(',', 1)[1]}" for line in named]
     places = (f"{root}/{options.reference}{number:08d}.csv" for number in count(1))
     free = next(p for p in places if fs.get_file_info(p).type == pa.fs.FileType.NotFound)

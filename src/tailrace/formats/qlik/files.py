@@ -1,7 +1,7 @@
 """Lists the files of Qlik tables with their DFM files, and determines the layout of each (spec/qlik.md §6).
 
-Files are listed and their heads read here (DFM files, Parquet footers, the first line of text files), several
-at once; rows are Spark's business (`file_reader`).
+This module lists files and reads their heads (DFM files, Parquet footers, the first line of text files),
+several at once; Spark reads the rows (`file_reader`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Listing:
-    """The files under a path: their folder, the data files, Delta tables, what is odd, and files that are not
-    read because they are equal to another one."""
+    """The files under a path: their folder, the data files, Delta tables, notes, and files that are not read
+    because they are copies of another one."""
 
     fs: pa.fs.FileSystem
     root: str
@@ -50,21 +50,21 @@ class Listing:
     copies: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, path: str) -> str:
-        """A file's whole path."""
+        """Returns a file's full path."""
         return f"{self.base}/{path}"
 
     def spark_path(self, path: str) -> str:
-        """A file's path in the form that Spark accepts."""
+        """Returns a file's path in the form that Spark accepts."""
         return unglobbed(f"{self.base}/{path}" if path else self.base)
 
 
 def listing(path: str, options: QlikOptions) -> Listing:
-    """The data files under a path, each with its DFM and its columns.
+    """Returns the data files under a path, each with its DFM and its columns.
 
     Raises:
-        ConfigError: there is nothing, or no reference file where the option says.
-        FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, the files of a
-            table are those of two schemas, or a file is missing that a reference file names.
+        ConfigError: there is nothing, or the reference file of the option does not exist.
+        FormatError: a DFM or a file's head cannot be read, a file of changes has no headers, a table has
+            files of two schemas, or a file in a reference file is missing.
     """
     path = _as_spark_says(path)
     fs, root = filesystem(path)
@@ -77,7 +77,7 @@ def listing(path: str, options: QlikOptions) -> Listing:
         whole, only = root.rpartition("/")[0], root.rpartition("/")[2]
         near = base.rpartition("/")[0] or "."
         names = [n for n in _names(fs, whole) if stem_of(n) == stem_of(only)]
-        return _looked_at(
+        return _with_contents(
             Listing(fs, whole, near), [n for n in names if n == only or n.lower().endswith(DFM)], options
         )
     names = _names(fs, root)
@@ -85,21 +85,22 @@ def listing(path: str, options: QlikOptions) -> Listing:
     delta = folders_of(names)
     inside = tuple(f"{d}/" if d else "" for d in delta)
     names = [n for n in names if not (inside and n.startswith(inside))]
-    made = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
+    result = Listing(fs, root, base, delta=tuple(d for d in delta if not is_hidden(d)))
     names = reference.referenced_files(fs, options.reference, names) if options.reference else names
-    return _looked_at(made, names, options)
+    return _with_contents(result, names, options)
 
 
 def refuse(path: str, options: QlikOptions) -> None:
-    """Raises ConfigError or FormatError if there is nothing to read at a path, or two tables of one name."""
+    """Raises ConfigError or FormatError if there is nothing to read at a path, or two tables have the same
+    name."""
     listed = listing(path, options)
     refuse_nothing(listed, path)
     delta_by_name(listed, options)
 
 
 def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
-    """The columns of the tables under a path, with the time that reading adds to rows of full loads; of files
-    with several layouts those of the newest.
+    """Returns the columns of the tables under a path, with the time that is added to rows of full loads; of
+    files with several layouts those of the newest.
 
     Raises:
         ConfigError, FormatError: as `file_reader.load`.
@@ -116,23 +117,23 @@ def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
     return found
 
 
-def refuse_nothing(made: Listing, path: str) -> None:
+def refuse_nothing(listed: Listing, path: str) -> None:
     """Raises FormatError if all files are empty or none is Qlik's, ConfigError if there is no file."""
-    if made.files or made.delta:
+    if listed.files or listed.delta:
         return
-    empty = next((n for n in made.notes if n.endswith(EMPTY)), None)
+    empty = next((n for n in listed.notes if n.endswith(EMPTY)), None)
     if empty is not None:
         name = empty.partition(":")[0]
         raise FormatError(f"{name} is empty", where=path, hint="is the extract complete?")
-    if other := next((n for n in made.notes if n.endswith(NOT_QLIK)), None):
-        hint = "`tailrace inspect` says which vendor's tables they are"
+    if other := next((n for n in listed.notes if n.endswith(NOT_QLIK)), None):
+        hint = "`tailrace inspect` shows which vendor's tables they are"
         raise FormatError(f"{path} contains no table of Qlik's", where=other, hint=hint)
     kinds = ", ".join(dict.fromkeys(ENDINGS.values()))
-    raise ConfigError(f"{path} contains no table", hint=f"read are {kinds} files and delta tables")
+    raise ConfigError(f"{path} contains no table", hint=f"{kinds} files and delta tables are read")
 
 
 def dialect(file: DataFile, options: QlikOptions) -> Dialect:
-    """The dialect of a CSV file: from the options, its DFM or its first line."""
+    """Returns the dialect of a CSV file: from the options, its DFM or its first line."""
     said = dict(file.meta.options) if file.meta else {}
     quote = _letters(said.get("quoteChar", '"')) or None
     return Dialect(
@@ -148,7 +149,8 @@ _HEX = r"(?:(?:0x|\\x)(?:[0-9A-Fa-f]{2})+)+"
 
 
 def _letters(said: str) -> str:
-    """A delimiter as users write it: line feeds, carriage returns and tabs by letter, all in hexadecimal.
+    """Parses a delimiter as users write it: line feeds, carriage returns and tabs by letter, all in
+    hexadecimal.
 
     >>> _letters("\\\\t"), _letters("0x01"), _letters("\\\\x0D\\\\x0a"), _letters("0x0D0A")
     ('\\t', '\\x01', '\\r\\n', '\\r\\n')
@@ -159,7 +161,7 @@ def _letters(said: str) -> str:
 
 
 def _as_spark_says(path: str) -> str:
-    """A path as Spark gives it back: without `..` and `.`; addresses stay."""
+    """Returns a path as Spark returns it: without `..` and `.`; URLs stay unchanged."""
     if "://" in path:
         return path
     place = Path(path)
@@ -167,30 +169,31 @@ def _as_spark_says(path: str) -> str:
 
 
 def _names(fs: pa.fs.FileSystem, root: str) -> list[str]:
-    """Paths of the files under a folder, below it, in order."""
+    """Returns the relative paths of the files under a folder, in order."""
     found = fs.get_file_info(pa.fs.FileSelector(root, recursive=True))
     return sorted(f.path[len(root) :].lstrip("/") for f in found if f.type == pa.fs.FileType.File)
 
 
-def _looked_at(made: Listing, names: Sequence[str], options: QlikOptions) -> Listing:
-    """The listing with its data files, DFM files and columns read."""
+def _with_contents(listed: Listing, names: Sequence[str], options: QlikOptions) -> Listing:
+    """Returns the listing with its data files, DFM files and columns."""
     names = [n for n in names if not is_hidden(n)]
     metas = {n[: -len(DFM)].lower(): n for n in names if n.lower().endswith(DFM)}
-    files = [_file(n, made.root) for n in names if kind_of(n)]
+    files = [_file(n, listed.root) for n in names if kind_of(n)]
     own = [metas.get(f"{f.path.rpartition('/')[0]}/{f.stem}".lstrip("/").lower()) for f in files]
     metas_of = _each(
-        lambda n: dfm.parse(reference.content(made.fs, f"{made.root}/{n}", n), where=n) if n else None, own
+        lambda n: dfm.parse(reference.content(listed.fs, f"{listed.root}/{n}", n), where=n) if n else None,
+        own,
     )
-    files = [_placed(replace(f, meta=m), made.root, options) for f, m in zip(files, metas_of, strict=True)]
-    files = _each(lambda f: _with_columns(made, f, options), files)
+    files = [_placed(replace(f, meta=m), listed.root, options) for f, m in zip(files, metas_of, strict=True)]
+    files = _each(lambda f: _with_columns(listed, f, options), files)
     odd = notes_of(names, metas, own, files, options)
     read = tuple(f for f in files if f.names and is_qlik(f))
     refuse_headless(read, options)
     refuse_two_schemas(read, options)
-    twice = copies(made.fs, made.root, read, options)
+    twice = copies(listed.fs, listed.root, read, options)
     odd += [f"{path}: equal to {other} byte for byte, not read" for path, other in twice.items()]
     left = tuple(f for f in read if f.path not in twice)
-    return replace(made, files=left, notes=tuple(odd), copies=twice)
+    return replace(listed, files=left, notes=tuple(odd), copies=twice)
 
 
 def _file(path: str, root: str) -> DataFile:
@@ -202,8 +205,9 @@ def _file(path: str, root: str) -> DataFile:
 
 
 def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
-    """The file in its change table's folder: the nearest above it, if its own folder is none of Qlik's. A
-    folder named as its DFM's table is that table's, unless it is in that table's change table."""
+    """Returns the file with its change table's folder: the nearest parent, if its own folder is not Qlik's. A
+    folder with the name of its DFM's table belongs to that table, unless it is in that table's change
+    table."""
     if options.source_of(file.folder) or control.is_control(file.folder):
         return file
     table = control.plain(file.meta.table) if file.meta else ""
@@ -217,30 +221,31 @@ def _placed(file: DataFile, root: str, options: QlikOptions) -> DataFile:
 
 
 def _each(do: Callable[[T], U], things: Iterable[T]) -> list[U]:
-    """The results for all files, several at once: each waits for a file system."""
+    """Returns the results for all files, several at once: each waits for a file system."""
     with thread_pool("files", _LANES) as pool:
         return list(pool.map(do, things))
 
 
-def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFile:
-    """The file with its columns: from the Parquet footer, from the DFM, otherwise from the first line."""
-    where = f"{made.root}/{file.path}"
+def _with_columns(listed: Listing, file: DataFile, options: QlikOptions) -> DataFile:
+    """Returns the file with its columns: from the Parquet footer, from the DFM, otherwise from the first
+    line."""
+    where = f"{listed.root}/{file.path}"
     try:
         if file.kind == "parquet":
-            with made.fs.open_input_file(where) as opened:
+            with listed.fs.open_input_file(where) as opened:
                 schema = pq.read_schema(opened)
             return replace(file, names=tuple(schema.names), types=tuple(map(str, schema.types)))
         if file.meta is not None:
             return replace(file, names=tuple(c.name for c in file.meta.columns))
         if file.kind == "csv":
             head = text.head(
-                made.path(file.path),
+                listed.path(file.path),
                 encoding=options.encoding,
                 delimiter=options.delimiter,
                 header=options.csv_header,
             )
             return replace(file, names=head.names, ends=head.dialect.ends, delimiter=head.dialect.delimiter)
-        with made.fs.open_input_stream(where, compression=text.packing(where)) as stream:
+        with listed.fs.open_input_stream(where, compression=text.compression_of(where)) as stream:
             start = bytes(stream.read(_HEAD)).decode(options.encoding, "replace").removeprefix("\ufeff")
         names = tuple(text.json_names(start.split("\n")))
         if start.strip() and not names:
@@ -251,8 +256,8 @@ def _with_columns(made: Listing, file: DataFile, options: QlikOptions) -> DataFi
 
 
 def tables(listed: Listing, options: QlikOptions) -> dict[str, list[DataFile]]:
-    """Table name -> its data files, oldest layout first. Files with headers belong to the change table,
-    those without to the table itself, even if both are in one folder."""
+    """Returns table name -> its data files, oldest layout first. Files with headers belong to the change
+    table, those without to the table itself, even if both are in the same folder."""
     found: dict[str, list[DataFile]] = {}
     for file in sorted(listed.files, key=lambda f: f.age):
         source = options.source_of(file.folder) or file.folder
@@ -263,10 +268,10 @@ def tables(listed: Listing, options: QlikOptions) -> dict[str, list[DataFile]]:
 
 
 def delta_by_name(listed: Listing, options: QlikOptions) -> dict[str, str]:
-    """Table name -> its Delta table's folder.
+    """Returns table name -> its Delta table's folder.
 
     Raises:
-        ConfigError: two places have one name, at least one of them a Delta table.
+        ConfigError: two paths have the same name, and at least one of them is a Delta table.
     """
     others = {n: files[0].path.rpartition("/")[0] for n, files in tables(listed, options).items()}
     return by_name(listed.delta, listed.root, others)

@@ -1,7 +1,8 @@
-"""The columns of a Qlik table: which are headers, their bits in masks, and several layouts merged into one.
+"""Handles the columns of a Qlik table: which are headers, their bits in masks, and merging of layouts.
 
-One file has one layout; a DDL starts the next (spec/qlik.md §1.4, §6). Layouts are put into one before rows
-meet: each row's masks are moved to it, and a row says in `column_mask` which columns its layout had.
+One file has one layout; a DDL starts the next (spec/qlik.md §1.4, §6). Layouts are merged before their rows
+are combined: each row's masks are moved to the merged layout, and `column_mask` shows which columns its
+layout had.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ALIASES = {"change_oper": ("oper",)}
-"""Other spellings of headers; one occurs in the vendor's own example."""
+"""Other spellings of headers; one of them is in the vendor's own example."""
 COLUMN_MASK = "column_mask"
 """A header that Qlik's messages have but its tables do not; added as the last column to tables of several
 layouts."""
 LOADED = "native_oper"
 """A header added to the rows of full-load files: `L`."""
 KEY_POS = "primaryKeyPos"
-"""In the metadata of a Spark column: its place in the primary key, from 1."""
+"""In the metadata of a Spark column: its rank in the primary key, from 1."""
 HEADER = "qlikHeader"
-"""In the metadata of a Spark column of full-load rows: it is not in the file, but describes its load."""
+"""In the metadata of a Spark column of full-load rows: it is not from the file, but describes its load."""
 BIG = "qlikBig"
 """In the metadata of a mask column: its most significant byte is first, as in all text."""
 _ENOUGH = 38
 
 
 def find_prefix(names: Sequence[str], given: str | None = None) -> str | None:
-    """The prefix of header names; None if these are not the columns of a change table.
+    """Returns the prefix of header names; None if these are not the columns of a change table.
 
     >>> find_prefix(["HEADER__CHANGE_SEQ", "HEADER__CHANGE_OPER", "ID"])
     'HEADER__'
@@ -63,7 +64,7 @@ def find_prefix(names: Sequence[str], given: str | None = None) -> str | None:
 
 
 def headers_of(names: Sequence[str], prefix: str) -> dict[str, str]:
-    """Header name -> column, for Qlik's headers and tailrace's two.
+    """Returns header name -> column, for Qlik's headers and tailrace's two.
 
     >>> headers_of(["h_change_seq", "h_oper", "id"], "h_")
     {'change_seq': 'h_change_seq', 'change_oper': 'h_oper'}
@@ -82,7 +83,7 @@ def headers_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 
 def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
-    """Header name `native_x` -> column, for columns with the header prefix that are not Qlik's."""
+    """Returns header name `native_x` -> column, for columns with the header prefix that are not Qlik's."""
     known = set(headers_of(names, prefix).values())
     return {
         "native_" + n[len(prefix) :].lower(): n
@@ -92,46 +93,46 @@ def natives_of(names: Sequence[str], prefix: str) -> dict[str, str]:
 
 
 def columns_of(df: DataFrame) -> list[str]:
-    """The vendor's columns in order: a column's index is its bit in masks."""
+    """Returns the vendor's columns in order: a column's index is its bit in masks."""
     return [c for c in df.columns if c not in ADDED_COLUMNS]
 
 
 @dataclass(frozen=True)
 class QlikLayout:
-    """Columns by name in order, with Spark types, and places in the primary key of those in it."""
+    """Columns by name in order, with Spark types, and ranks of the primary key's columns."""
 
     types: Mapping[str, str]
     keys: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
-        """The names in order."""
+        """Returns the names in order."""
         return list(self.types)
 
 
 def layout_of(df: DataFrame) -> QlikLayout:
-    """The layout of a table in Spark."""
+    """Returns the layout of a table in Spark."""
     fields = {f.name: f for f in df.schema if f.name not in ADDED_COLUMNS}
     keys = {n: int(f.metadata[KEY_POS]) for n, f in fields.items() if f.metadata.get(KEY_POS)}
     return QlikLayout({n: f.dataType.simpleString() for n, f in fields.items()}, keys)
 
 
 def keyed(df: DataFrame, keys: Mapping[str, int]) -> DataFrame:
-    """The rows with places in the primary key in their columns' metadata."""
+    """Returns the rows with ranks in the primary key in their columns' metadata."""
     for name, place in keys.items():
         df = df.withMetadata(name, {KEY_POS: place})
     return df
 
 
 def key_of(layouts: Sequence[QlikLayout]) -> list[str]:
-    """The key columns in order, from the newest layout that declares them."""
+    """Returns the key columns in order, from the newest layout that declares them."""
     keys = next((lay.keys for lay in reversed(layouts) if lay.keys), {})
     return sorted(keys, key=lambda n: keys[n])
 
 
 def merged(layouts: Sequence[QlikLayout]) -> QlikLayout:
-    """One layout for the rows of all, oldest first: the newest one's columns, then those that only older ones
-    have; types as wide as needed.
+    """Returns one layout for the rows of all layouts (oldest first): the newest one's columns, then those
+    that only older ones have; types as wide as needed.
 
     >>> merged([QlikLayout({"id": "int", "a": "int"}), QlikLayout({"id": "bigint", "b": "string"})]).types
     {'id': 'bigint', 'b': 'string', 'a': 'int'}
@@ -150,7 +151,7 @@ _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 def widen(one: str, other: str) -> str:
-    """The type that holds every value of both; string if there is no other.
+    """Returns the type that holds every value of both; string if there is no other.
 
     >>> widen("int", "decimal(12,2)"), widen("decimal(10,0)", "decimal(19,0)"), widen("date", "int")
     ('decimal(12,2)', 'decimal(19,0)', 'string')
@@ -181,9 +182,9 @@ def _digits(kind: str) -> tuple[int, int] | None:
 def arrange(
     df: DataFrame, want: QlikLayout, prefix: str | None, *, little: bool = False, base64: bool = False
 ) -> DataFrame:
-    """The rows in another layout: columns by name, masks adapted to it (their byte order unchanged), and
-    `column_mask`, if it has that column, for rows without some of its columns. Bytes become text as in text
-    files: hex, or base64. A mask that marks columns which its own layout does not have gets a reason, and so
+    """Returns the rows in another layout: columns by name, masks adapted to it (with the same byte order),
+    and `column_mask`, if the layout has it, for rows without some of its columns. Bytes become text as in
+    text files: hex, or base64. A mask that marks columns which its own layout does not have gets a reason, as
     does a value that is invalid for the new type."""
     have = columns_of(df)
     if layout_of(df).types == dict(want.types) and have == want.names:
@@ -196,14 +197,14 @@ def arrange(
         [(F.col(WHY).isNotNull(), F.col(WHY))] if WHY in df.columns else []
     )
     masked = {n.lower(): h for h, n in heads.items() if h in ("change_mask", COLUMN_MASK)}
-    made = []
+    result = []
     for name, kind in want.types.items():
         old = ours.get(name.lower())
         if old is None:
             given = F.lit(None)
             if prefix is not None and name.lower() == (prefix + COLUMN_MASK).lower():
                 given = _carried(have, want, prefix, places, little=little)
-            made.append(given.cast(kind).alias(name))
+            result.append(given.cast(kind).alias(name))
             continue
         value = F.col(quoted(old))
         if name.lower() in masked:
@@ -217,14 +218,14 @@ def arrange(
             else:
                 value = exactly(value, kind, _kind(df, old))
             bad.append((F.col(quoted(old)).isNotNull() & value.isNull(), f"{name} is not valid as {kind}"))
-        made.append(value.alias(name, metadata=df.schema[old].metadata))
+        result.append(value.alias(name, metadata=df.schema[old].metadata))
     why = [reasons(bad).alias(WHY)] if bad else [F.lit(None).cast("string").alias(WHY)]
-    return df.select(*made, *[F.col(c) for c in (FILE, ROW) if c in df.columns], *why,
+    return df.select(*result, *[F.col(c) for c in (FILE, ROW) if c in df.columns], *why,
                      *[F.col(c) for c in (RAW, FINER) if c in df.columns])  # fmt: skip
 
 
 def binary_masks(df: DataFrame, prefix: str) -> DataFrame:
-    """The rows with hex masks as bytes; text that is not hex gets a reason."""
+    """Returns the rows with hex masks as bytes; text that is not hex gets a reason."""
     heads = headers_of(columns_of(df), prefix)
     texts = [n for h in ("change_mask", COLUMN_MASK) if (n := heads.get(h)) and _kind(df, n) == "string"]
     for name in texts:
@@ -240,14 +241,14 @@ def _kind(df: DataFrame, name: str) -> str:
 
 
 def _carried(
-    have: Sequence[str], want: QlikLayout, prefix: str, places: Mapping[int, int], *, little: bool
+    have: Sequence[str], want: QlikLayout, prefix: str, positions: Mapping[int, int], *, little: bool
 ) -> Column:
-    """The column mask of rows of an older layout: NULL when it has every data column."""
+    """Returns the column mask of rows of an older layout: NULL if it has every data column."""
     heads = {n.lower() for n in headers_of(want.names, prefix).values()}
     there = {n.lower() for n in have}
     if all(n.lower() in there or n.lower() in heads for n in want.names):
         return F.lit(None)
-    octets = mask.encode(p for p in places.values() if want.names[p].lower() not in heads)
+    octets = mask.encode(p for p in positions.values() if want.names[p].lower() not in heads)
     return F.lit(octets[::-1] if little else octets)
 
 
@@ -260,12 +261,12 @@ def outside(
     little: bool = False,
     words: Sequence[Column] | None = None,
 ) -> list[tuple[Column, str | Column]]:
-    """Reasons for masks that mark columns beyond `width`, or others than the `allowed`. `words`: the mask's,
-    at least `width` bits, if they are known already."""
+    """Returns reasons for masks that mark columns beyond `width`, or others than the `allowed`. `words`: the
+    mask's 64-bit words, at least `width` bits, if they are already known."""
     words = mask.words(bits, width, little=little) if words is None else words
     size = len(words) * mask.WORD
     longer = mask.any_set(words, range(width, size))
-    # Bytes beyond the words are only checked if there are any: masks are usually trimmed.
+    # Bytes after the words are only checked if there are any: masks are usually trimmed.
     start = F.lit(size // 8 + 1) if little else F.lit(1)
     rest = F.hex(F.substring(bits, start, F.octet_length(bits) - size // 8))
     more = F.when(F.octet_length(bits) > size // 8, rest.rlike("[1-9A-F]"))

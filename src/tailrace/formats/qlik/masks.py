@@ -1,8 +1,8 @@
 """Determines the byte order of binary masks: the self-check of spec/qlik.md §2.
 
-The vendor's page says little-endian, all public masks are text and big-endian: so some rows are inspected. An
-INSERT marks all data columns and no header; an UPDATE marks the columns in which it differs from its before
-image. At most `SAMPLE` rows of each kind come to the driver.
+According to the vendor's page masks are little-endian, but all public masks are text and big-endian. So some
+rows are inspected: an INSERT marks all data columns and no header; an UPDATE marks the columns in which it
+differs from its before image. At most `SAMPLE` rows of each kind are collected in the driver.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ SAMPLE = 100
 
 
 def is_little(df: DataFrame, prefix: str) -> bool | None:
-    """Whether the masks' least significant byte comes first; None if no row is conclusive.
+    """Whether the masks' least significant byte is first; None if no row is conclusive.
 
-    Runs a small Spark job, two when no INSERT decides.
+    Runs a small Spark job, or two if no INSERT decides.
     """
     names = columns_of(df)
     heads = headers_of(names, prefix)
@@ -39,7 +39,7 @@ def is_little(df: DataFrame, prefix: str) -> bool | None:
 
 
 def winner(votes: Iterable[bool | None]) -> bool | None:
-    """The majority of the votes; None for a tie.
+    """Returns the majority of the votes; None for a tie.
 
     >>> winner([True, None, True, False]), winner([None]), winner([True, False])
     (True, None, None)
@@ -81,7 +81,7 @@ def by_update(octets: bytes, changed: Sequence[int], data: Sequence[int]) -> boo
 
 
 def _pairs(df: DataFrame, heads: dict[str, str], data: Sequence[int]) -> list[tuple[bytes, list[int]]]:
-    """Some UPDATEs' masks, and the indexes of the columns that differ from their before images."""
+    """Returns some UPDATEs' masks, and the indexes of the columns that differ from their before images."""
     names = columns_of(df)
     seq, oper, bits = (heads[h] for h in ("change_seq", "change_oper", "change_mask"))
     long = F.octet_length(F.col(quoted(bits))) > 1

@@ -1,5 +1,5 @@
-"""Files of Qlik tables that are noted, refused or not read: what is odd about them, which are not Qlik's, and
-files of full loads that were delivered twice, which their rows do not show.
+"""Finds files of Qlik tables that are noted, refused or not read: with problems, not Qlik's, or copies of
+full loads' files, which their rows do not show.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def notes_of(
     files: Sequence[DataFile],
     options: QlikOptions,
 ) -> list[str]:
-    """What is odd about files: all `names`, the DFM files among them, which of them the data files have."""
+    """Returns notes about files: all `names`, the DFM files among them, and which of these belong to data
+    files."""
     said = [f"{n}: there is no data file for it" for n in sorted(set(metas.values()) - set(own))]
     said += [
         f"{n}: neither data nor DFM, not read"
@@ -41,11 +42,11 @@ def notes_of(
     without = [f.path for f in files if f.meta is None]
     if without and len(without) < len(files):
         said += [f"{n}: there is no DFM for it" for n in without]
-    return said + [note for f in files if (note := _others(f, options))]
+    return said + [note for f in files if (note := _other_table_note(f, options))]
 
 
-def _others(file: DataFile, options: QlikOptions) -> str | None:
-    """What to say of a file whose DFM is that of another table; None if it is not."""
+def _other_table_note(file: DataFile, options: QlikOptions) -> str | None:
+    """Returns a note about a file whose DFM belongs to another table; None if it does not."""
     meta, name = file.meta, options.source_of(file.folder) or file.folder
     if meta is None or meta.is_of(name) or meta.is_of(file.folder):
         return None
@@ -60,12 +61,12 @@ def is_qlik(file: DataFile) -> bool:
 
 
 def refuse_headless(files: Sequence[DataFile], options: QlikOptions) -> None:
-    """Raises FormatError for a file of changes without headers: it would be taken for a full load."""
+    """Raises FormatError for a file of changes without headers: it would be read as a full load."""
     if file := next((f for f in files if _is_headless(f, options)), None):
         raise FormatError(
             "a file of changes without change_seq and change_oper",
             where=file.path,
-            hint="give it its DFM or a first line that names them (see the options csv_header, delimiter and "
+            hint="add its DFM or a first line with their names (see the options csv_header, delimiter and "
             "prefix), or name it LOAD00000001 if it is a full load's",
         )
 
@@ -79,14 +80,18 @@ def _is_headless(file: DataFile, options: QlikOptions) -> bool:
 
 
 def refuse_two_schemas(files: Sequence[DataFile], options: QlikOptions) -> None:
-    """Raises FormatError if the DFMs of one table's files are those of tables of two schemas."""
+    """Raises FormatError if the DFMs of one table's files have two schemas."""
     first: dict[str, DataFile] = {}
     for file in files:
         name = options.source_of(file.folder) or file.folder
-        if control.is_control(name) or _others(file, options) or not (here := _known(file, options)):
+        if (
+            control.is_control(name)
+            or _other_table_note(file, options)
+            or not (here := _named_tables(file, options))
+        ):
             continue
         other = first.setdefault(name, file)
-        if here.isdisjoint(there := _known(other, options)):
+        if here.isdisjoint(there := _named_tables(other, options)):
             both = " and ".join(".".join(max(pairs)) for pairs in (there, here))
             raise FormatError(
                 f"{name} is the table {both}",
@@ -95,8 +100,9 @@ def refuse_two_schemas(files: Sequence[DataFile], options: QlikOptions) -> None:
             )
 
 
-def _known(file: DataFile, options: QlikOptions) -> set[tuple[str, str]]:
-    """Schema and table that a file's DFM names in full, at target and source, in capital letters."""
+def _named_tables(file: DataFile, options: QlikOptions) -> set[tuple[str, str]]:
+    """Returns schema and table in a file's DFM, at target and source, in capital letters, if both are
+    present."""
     named = [(file.meta.schema, file.meta.table), file.meta.source] if file.meta else []
     return {(s.upper(), (options.source_of(t) or t).upper()) for s, t in named if s and t}
 
@@ -111,8 +117,8 @@ _BLOCK = 1 << 20
 def copies(
     fs: pyarrow.fs.FileSystem, root: str, files: Sequence[DataFile], options: QlikOptions
 ) -> dict[str, str]:
-    """The full loads' files that are equal, byte for byte, to another one of their table -> that one. Files
-    with DFMs that differ are no copies. Only files of one size are read."""
+    """Returns the full loads' files that are equal, byte for byte, to another file of their table -> that
+    file. Files with different DFMs are not copies. Only files of the same size are read."""
     loads = [f for f in files if find_prefix(f.names, options.prefix) is None and not _is_control(f)]
     sizes = fs.get_file_info([f"{root}/{f.path}" for f in loads])
     groups: dict[tuple[str, int], list[DataFile]] = {}
@@ -129,7 +135,7 @@ def _is_control(file: DataFile) -> bool:
 
 
 def _equal(fs: pyarrow.fs.FileSystem, root: str, group: Sequence[DataFile]) -> dict[str, str]:
-    """The copies among files of one size."""
+    """Returns the copies among files of one size."""
     ordered = sorted(group, key=lambda f: (f.meta is None, f.path))
     said = {f.path: f.meta.to_json() if f.meta else "" for f in ordered}
     times = Counter(said.values())
@@ -147,8 +153,8 @@ def _equal(fs: pyarrow.fs.FileSystem, root: str, group: Sequence[DataFile]) -> d
 
 
 def _digest(fs: pyarrow.fs.FileSystem, path: str) -> str:
-    made = hashlib.blake2b()
+    result = hashlib.blake2b()
     with fs.open_input_stream(path, compression=None) as stream:
         while block := stream.read(_BLOCK):
-            made.update(block)
-    return made.hexdigest()
+            result.update(block)
+    return result.hexdigest()

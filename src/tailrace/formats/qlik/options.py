@@ -1,5 +1,5 @@
-"""Options for Qlik change tables: the settings of the Store Changes page, and what the files do not say
-about themselves (spec/qlik.md §1.3)."""
+"""Options for Qlik change tables: the settings of the Store Changes page, and properties that the files do
+not contain (spec/qlik.md §1.3)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,11 @@ class QlikOptions(Options):
         description="The row key, if there is no DFM: `id` for all tables, or `dbo.item=id;dbo.line=no,pos`.",
     )
     before_images: bool = Field(
-        True, description="What is written for an UPDATE: before and after image, or only the after image."
+        True, description="Whether an UPDATE is written with its before image, or only with the after image."
     )
     ddl: Literal["apply", "ignore"] = Field(
         "apply",
-        description="How to write to an existing table that has other columns: new files have the new "
-        "columns, "
+        description="How to write to an existing table with other columns: new files have the new columns, "
         "or the table keeps its columns.",
     )
     start: Literal["drop", "truncate", "keep"] = Field(
@@ -58,7 +57,7 @@ class QlikOptions(Options):
     )
     masks: Literal["table", "queue"] = Field(
         "table",
-        description="What the bits of masks count: the columns of the table, headers included, or (queue "
+        description="The columns that bits of masks count: those of the table, headers included, or (queue "
         "messages) only the data columns.",
     )
     mask_order: Literal["auto", "big", "little"] = Field(
@@ -87,12 +86,12 @@ class QlikOptions(Options):
         description="Write partitions of this many minutes of commit time; 0: as in the rows.",
     )
     datetime: Literal["timestamp", "timestamp_ntz"] = Field(
-        "timestamp", description="What a DFM's DATETIME becomes in CSV and JSON files."
+        "timestamp", description="The type of a DFM's DATETIME in CSV and JSON files."
     )
     binary_text: Literal["hex", "base64"] = Field(
         "hex",
-        description="How BYTES columns are written in CSV and JSON, and what they become where other files "
-        "have text.",
+        description="The form of BYTES columns in CSV and JSON, and of bytes that become text because other "
+        "files have text.",
     )
     csv_header: bool = Field(True, description="Whether CSV files start with a line of column names.")
     reference: str = Field(
@@ -123,11 +122,11 @@ class QlikOptions(Options):
         return value
 
     def written_prefix(self) -> str:
-        """The prefix of header columns that are written."""
+        """The prefix of written header columns."""
         return PREFIX if self.prefix is None else self.prefix
 
     def written_headers(self, partitioned: bool) -> list[str]:
-        """The header columns to write, in Qlik's order.
+        """Returns the header columns to write, in Qlik's order.
 
         >>> QlikOptions(headers="timestamp,change_seq").written_headers(False)
         ['change_seq', 'change_oper', 'timestamp']
@@ -137,7 +136,7 @@ class QlikOptions(Options):
         return [h for h in HEADERS if h in wanted | {"change_seq", "change_oper"}]
 
     def source_of(self, name: str) -> str | None:
-        """The source table of a change table's name, None if the name does not have the suffix.
+        """Returns the source table of a change table's name; None if the name does not have the suffix.
 
         >>> QlikOptions().source_of("HR.EMPLOYEES__CT")
         'HR.EMPLOYEES'

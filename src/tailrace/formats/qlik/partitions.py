@@ -1,9 +1,9 @@
-"""Change Data Partitioning: names of partitions, which of them are closed, and the removal of whole
-partitions that have ended and been read: one folder each (spec/qlik.md §3).
+"""Handles Change Data Partitioning: names of partitions, which of them are closed, and the removal of
+partitions that have ended and been read; each is one folder (spec/qlik.md §3).
 
-The folder of a removed partition gets a hidden name first, which no reader reads, and is deleted then: so a
-reader has all of it or nothing, and what a crash leaves the next call removes. Rows of attrep_cdc_partitions
-stay: they say what there was.
+The folder of a removed partition is first renamed to a hidden name, which no reader reads, and then deleted:
+so a reader sees all of it or nothing, and the next call removes the remains after a crash. Rows of
+attrep_cdc_partitions stay as a record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT = "yyyyMMdd'T'HHmmss"
 
 
 def of_folder(folder: str) -> str | None:
-    """The partition in a folder's name, plain or in Hive's form.
+    """Returns the partition in a folder's name, plain or in Hive's form.
 
     >>> of_folder("header__partition_name=20170313T123000_20170313T170000")
     '20170313T123000_20170313T170000'
@@ -44,7 +44,8 @@ def of_folder(folder: str) -> str | None:
 
 
 def name_of(change_seq: Column, minutes: int) -> Column:
-    """The partition of a change: slices of that many minutes of its commit time, counted from 1970 (UTC)."""
+    """Returns the partition of a change: intervals of `minutes` of its commit time, counted from 1970
+    (UTC)."""
     at = F.unix_timestamp(F.try_to_timestamp(F.substring(change_seq, 1, 14), F.lit("yyyyMMddHHmmss")))
     start = F.floor(at / (60 * minutes)) * (60 * minutes)
     ends = [F.date_format(F.timestamp_seconds(s), _FORMAT) for s in (start, start + 60 * minutes)]
@@ -52,17 +53,18 @@ def name_of(change_seq: Column, minutes: int) -> Column:
 
 
 def times_of(name: Column) -> tuple[Column, Column]:
-    """The start and end of a partition, from its name."""
+    """Returns the start and end of a partition, from its name."""
     start, end = F.split_part(name, F.lit("_"), F.lit(1)), F.split_part(name, F.lit("_"), F.lit(2))
     return F.try_to_timestamp(start, F.lit(_FORMAT)), F.try_to_timestamp(end, F.lit(_FORMAT))
 
 
 def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
-    """The partitions of a source table that are closed: those attrep_cdc_partitions lists, which may name the
-    table or its change table, and may list a partition more than once. They are collected: one a time slice.
+    """Returns the closed partitions of a source table: those in attrep_cdc_partitions, which may contain the
+    name of the table or its change table, and may list a partition several times. They are collected: one per
+    interval.
 
     Raises:
-        ConfigError: the control table is not there.
+        ConfigError: the control table is missing.
     """
     if control is None:
         raise ConfigError(
@@ -77,8 +79,8 @@ def closed(control: DataFrame | None, table: str, suffix: str) -> list[str]:
 
 
 def states(changes: DataFrame, name: str, closed: list[str]) -> DataFrame:
-    """The partitions that a table's rows are in: `partition_name`, `started`, `ends` (from the name)
-    and whether it is `closed`. `name` is the column of the partition's name; one shuffle of names."""
+    """Returns the partitions of a table's rows: `partition_name`, `started`, `ends` (from the name) and
+    whether it is `closed`. `name` is the column of the partition's name; needs one shuffle of names."""
     started, ends = times_of(F.col("partition_name"))
     done = F.col("partition_name").isin(closed) if closed else F.lit(False)
     rows = changes.select(F.col(name).alias("partition_name")).distinct()
@@ -92,14 +94,14 @@ _TIME = "%Y%m%dT%H%M%S"
 @dataclass(frozen=True)
 class DroppedPartitions:
     """A change table's partitions that were (or would be) removed, and those that are kept for a consumer,
-    with its name."""
+    with the consumer's name."""
 
     table: str
     partitions: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the result for `--json`."""
         return asdict(self)
 
 
@@ -109,7 +111,7 @@ def has_partitions(folder: str) -> bool:
 
 
 def time_of(change_seq: str) -> datetime:
-    """When the transaction of a change was committed, to the second.
+    """Returns the time when a change's transaction was committed, to the second.
 
     >>> time_of("20260102030405060000000000000000007").isoformat()
     '2026-01-02T03:04:05+00:00'
@@ -130,27 +132,27 @@ def drop_partitions(
     """Removes the partitions of the change tables in a folder that end at or before a time.
 
     Args:
-        folder: a change table's folder, or one of change tables.
-        before: a time that is over.
-        consumers: every consumer -> the last `change_seq` it has done with. A partition stays while one has
-            not come to its end.
+        folder: a change table's folder, or a folder of change tables.
+        before: a time in the past.
+        consumers: every consumer -> the last `change_seq` that it has processed. A partition stays until all
+            consumers have reached its end.
         tables: only folders of change tables with names like one of these; with `*` and `?`.
-        dry_run: say what would go.
+        dry_run: report what would be removed.
 
     Raises:
-        ConfigError: a consumer's `change_seq` is none.
+        ConfigError: a consumer's `change_seq` is invalid.
         FormatError: the name of a partition has no times.
     """
     reached = {name: time_of(seq) for name, seq in consumers.items()}
     limit = min(before, datetime.now(timezone.utc))
     fs, root = filesystem(folder)
-    made: dict[str, DroppedPartitions] = {}
+    result: dict[str, DroppedPartitions] = {}
     for path in _found(fs, root):
         parent, _, last = path.rpartition("/")
         name = parent.rpartition("/")[2]
         if tables and not fits(name, *tables):
             continue
-        one = made.setdefault(name, DroppedPartitions(name))
+        one = result.setdefault(name, DroppedPartitions(name))
         if last.startswith(_GONE):
             if not dry_run:
                 fs.delete_dir(path)
@@ -167,11 +169,11 @@ def drop_partitions(
         if not dry_run:
             fs.move(path, f"{parent}/{_GONE}{last}")
             fs.delete_dir(f"{parent}/{_GONE}{last}")
-    return [made[name] for name in sorted(made)]
+    return [result[name] for name in sorted(result)]
 
 
 def _found(fs: pyarrow.fs.FileSystem, root: str) -> list[str]:
-    """Folders of partitions below a folder, and leftovers of removed ones; in order."""
+    """Returns folders of partitions below a folder, and remains of removed ones; in order."""
     chosen = pyarrow.fs.FileSelector(root, recursive=True, allow_not_found=True)
     folders = [f for f in fs.get_file_info(chosen) if f.type == pyarrow.fs.FileType.Directory]
     return sorted(f.path for f in folders if of_folder(f.base_name.removeprefix(_GONE)))

@@ -1,4 +1,4 @@
-"""Converts Qlik change tables and full-load tables to canonical change tables. Narrow expressions only."""
+"""Converts Qlik change tables and full-load tables to canonical change tables, without shuffles."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 QLIK = "qlik"
-"""In the metadata of a canonical `native_` header: it came from a Qlik table, under this name."""
+"""In the metadata of a canonical `native_` header: its column name in the Qlik table."""
 _WORD = OWN + "operation"
 NOTE = "tailrace"
-"""In the metadata of the column `FILE`: what loading found odd about the files."""
+"""In the metadata of the column `FILE`: notes about the files."""
 
 
 def read(tables: Tables, options: QlikOptions) -> Read:
-    """Canonical change tables, one per source table: its changes, and before them its full load."""
+    """Returns canonical change tables, one per source table: its changes, and before them its full load."""
     found: dict[str, tuple[DataFrame | None, DataFrame | None]] = {}
     notes: list[str] = []
     kept: dict[str, DataFrame] = {}
@@ -73,7 +73,7 @@ def _said(df: DataFrame) -> list[str]:
 def _together(
     name: str, loaded: DataFrame | None, changed: DataFrame | None, options: QlikOptions
 ) -> tuple[DataFrame, str]:
-    """A table's rows, with those of its full load as changes before all others."""
+    """Returns a table's rows, with those of its full load as changes before all others."""
     if changed is None:
         if loaded is None:
             raise FormatError("no rows", where=name)
@@ -94,11 +94,11 @@ def _together(
     little = options.mask_order == "little" or (
         options.mask_order == "auto" and in_doubt(changed, prefix) and bool(is_little(changed, prefix))
     )
-    made = [
+    result = [
         lay.arrange(df, want, prefix, little=little, base64=options.binary_text == "base64")
         for df in (first, changed)
     ]
-    return lay.keyed(made[0].unionByName(made[1], allowMissingColumns=True), want.keys), prefix
+    return lay.keyed(result[0].unionByName(result[1], allowMissingColumns=True), want.keys), prefix
 
 
 def _heads(layout: lay.QlikLayout, prefix: str) -> set[str]:
@@ -106,36 +106,35 @@ def _heads(layout: lay.QlikLayout, prefix: str) -> set[str]:
 
 
 def as_changes(loaded: DataFrame, prefix: str) -> DataFrame:
-    """Rows of full-load files as inserts: `native_oper` L, before every change.
+    """Returns rows of full-load files as inserts: `native_oper` L, before every change.
 
-    A row that has a change_seq keeps it; else each gets one, unique in the table: a time before all times,
-    and the change number 0, so that what was loaded never counts as progress past a change.
+    A row that has a change_seq keeps it. Others get one, unique in the table: a time before all times, and
+    the change number 0, so that loaded rows never count as progress after a change.
     """
     have = lay.columns_of(loaded)
-    # Without a prefix, only columns marked by loading are headers: a table may well have a column
-    # `timestamp`.
+    # Without a prefix, only columns marked by `load` are headers: a table may well have a column `timestamp`.
     heads = {
         h: n
         for h, n in lay.headers_of(have, prefix).items()
         if prefix or loaded.schema[n].metadata.get(lay.HEADER)
     }
     number = F.lpad((F.monotonically_increasing_id() + 1).cast("string"), sequence.TIME_DIGITS, "0")
-    made = {
+    result = {
         "change_seq": F.concat(number, F.lit("0" * sequence.NUMBER_DIGITS)),
         "change_oper": F.lit(INSERT),
         "operation": F.lit(OPERATIONS[INSERT]),
         lay.LOADED: F.lit("L"),
     }
-    given = {h: F.col(quoted(n)) for h, n in heads.items() if h not in made or h == "change_seq"}
-    made |= given
-    order = [h for h in (*KNOWN, lay.LOADED) if h in made]
+    given = {h: F.col(quoted(n)) for h, n in heads.items() if h not in result or h == "change_seq"}
+    result |= given
+    order = [h for h in (*KNOWN, lay.LOADED) if h in result]
     data = [loaded[quoted(n)] for n in have if n not in heads.values()]
     behind = [F.col(c) for c in ADDED_COLUMNS if c in loaded.columns]
-    return loaded.select(*[made[h].alias(prefix + h) for h in order], *data, *behind)
+    return loaded.select(*[result[h].alias(prefix + h) for h in order], *data, *behind)
 
 
 def _closed(df: DataFrame, prefix: str, names: list[str]) -> tuple[DataFrame, DataFrame]:
-    """Rows of closed partitions (and of the full load), and rows that wait."""
+    """Returns rows of closed partitions (and of the full load), and rows that wait."""
     heads = lay.headers_of(lay.columns_of(df), prefix)
     if "partition_name" not in heads:
         raise FormatError("there is no partition_name", hint="read partitions=all")
@@ -155,7 +154,7 @@ def in_doubt(df: DataFrame, prefix: str) -> bool:
 
 
 def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[ChangeTable, list[str]]:
-    """One vendor table with headers as a canonical change table, and what is odd about it."""
+    """Returns one vendor table with headers as a canonical change table, and notes about it."""
     names = lay.columns_of(df)
     heads, natives = lay.headers_of(names, prefix), lay.natives_of(names, prefix)
     key = key_of(options.key, name) or lay.key_of([lay.layout_of(df)])
@@ -195,20 +194,21 @@ def _canonical(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> t
 def _words(
     df: DataFrame, masks: dict[str, Column], width: int, *, little: bool
 ) -> tuple[DataFrame, dict[str, list[Column]]]:
-    """The rows with the words of their masks: computed once, because several expressions need them."""
-    made: dict[str, list[Column]] = {}
+    """Returns the rows with their masks as 64-bit words: computed once, because several expressions need
+    them."""
+    result: dict[str, list[Column]] = {}
     extra = []
     for header, bits in masks.items():
         names = []
         for k, word in enumerate(mask.words(bits, width, little=little)):
             names.append(f"{OWN}{header}_{k}")
             extra.append(word.alias(names[-1]))
-        made[header] = [F.col(n) for n in names]
-    return (df.select("*", *extra) if extra else df), made
+        result[header] = [F.col(n) for n in names]
+    return (df.select("*", *extra) if extra else df), result
 
 
 def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> tuple[bool, list[str]]:
-    """Whether masks are little-endian; determined from rows only for binary masks of a whole table."""
+    """Whether masks are little-endian; determined from rows only for binary masks of a complete table."""
     if options.mask_order != "auto" or not in_doubt(df, prefix) or options.masks == "queue":
         return options.mask_order == "little", []
     little = is_little(df, prefix)
@@ -218,22 +218,22 @@ def _byte_order(df: DataFrame, prefix: str, name: str, options: QlikOptions) -> 
 
 
 def _declared(heads: dict[str, str], prefix: str) -> VendorTable:
-    """The header columns that are present, in the form that `conform` needs."""
+    """Returns the existing header columns, in the form that `conform` needs."""
     types = {**KNOWN, lay.COLUMN_MASK: "binary", lay.LOADED: "string"}
     columns = [VendorColumn(prefix + h, types[h], h, (n,)) for h, n in heads.items()]
     return VendorTable("change table", "", tuple(columns))
 
 
 def word_of(letter: Column, truncate: str = TRUNCATE) -> Column:
-    """The operation for a letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
-    made = F.lit(None).cast("string")
+    """Returns the operation for a letter, NULL for an unknown one; `truncate` is the letter of a TRUNCATE."""
+    result = F.lit(None).cast("string")
     for code, word in OPERATIONS.items():
-        made = F.when(letter == (truncate if code == TRUNCATE else code), F.lit(word)).otherwise(made)
-    return made
+        result = F.when(letter == (truncate if code == TRUNCATE else code), F.lit(word)).otherwise(result)
+    return result
 
 
 def _reasons(held: dict[str, Column], word: Column) -> list[tuple[Column, str | Column]]:
-    """What can be wrong with one row's headers; `word` is the operation of its change_oper."""
+    """Returns reasons for wrong headers of a row; `word` is the operation of its change_oper."""
     seq, letter = held["change_seq"], held["change_oper"]
     short = F.concat(F.lit("change_seq is not 35 digits: "), seq)
     unknown = F.concat(F.lit("unknown operation "), letter)

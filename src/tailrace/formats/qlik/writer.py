@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 
 def write(changes: Mapping[str, ChangeTable], options: QlikOptions) -> dict[str, DataFrame]:
-    """Change tables under their names with the suffix; rows that came from full-load files under the plain
-    name; attrep_cdc_partitions if the option `partition_minutes` makes partitions."""
-    made: dict[str, DataFrame] = {}
+    """Returns change tables, named with the suffix; rows from full-load files, under the plain name; and
+    attrep_cdc_partitions if the option `partition_minutes` creates partitions."""
+    result: dict[str, DataFrame] = {}
     closed: list[DataFrame] = []
     for name, ct in changes.items():
         loaded = was_loaded(ct)
         rows = ct.df if loaded is None else ct.df.filter(~loaded)
         if not options.before_images:
             rows = rows.filter(~_header(ct, "change_oper").eqNullSafe(BEFORE))
-        made[name + options.suffix] = _written(ct.with_df(rows), options)
+        result[name + options.suffix] = _written(ct.with_df(rows), options)
         if loaded is not None:
-            made[name] = _loads(ct.with_df(ct.df.filter(loaded)), options)
+            result[name] = _loads(ct.with_df(ct.df.filter(loaded)), options)
         if options.partition_minutes:
             named = _partition(ct, options).alias("name")
             seqs = rows.select(named, _header(ct, "change_seq").alias("change_seq"))
             who: dict[str, Any] = {"server": options.server, "task": options.task}
             closed.append(control.partition_rows(seqs, "name", name, **who))
     if closed:
-        made[parts.TABLE] = reduce(lambda a, b: a.unionByName(b), closed)
-    return made
+        result[parts.TABLE] = reduce(lambda a, b: a.unionByName(b), closed)
+    return result
 
 
 def was_loaded(ct: ChangeTable) -> Column | None:
-    """Whether rows came from full-load files; None if none can have."""
+    """Whether rows are from full-load files; None if none can be."""
     if lay.LOADED not in ct.headers:
         return None
     seq = _header(ct, "change_seq")
@@ -58,7 +58,7 @@ def _header(ct: ChangeTable, name: str) -> Column:
 
 
 def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
-    """One change table in the vendor's columns."""
+    """Returns one change table with the vendor's columns."""
     prefix = options.written_prefix()
     partitioned = "partition_name" in ct.headers or options.partition_minutes > 0
     heads = options.written_headers(partitioned)
@@ -74,14 +74,14 @@ def _written(ct: ChangeTable, options: QlikOptions) -> DataFrame:
         values["change_mask"] = _mask(ct, start, natives, len(heads), options)
     if options.partition_minutes:
         values["partition_name"] = _partition(ct, options)
-    # Readers need not inspect rows to know the byte order of masks.
+    # So readers need not inspect rows to know the byte order of masks.
     notes = {"change_mask": {lay.BIG: 1}} if options.mask_order != "little" else {}
-    made = [
+    result = [
         values.get(h, F.lit(None)).cast(HEADERS[h]).alias(prefix + h, metadata=notes.get(h, {}))
         for h in heads
     ]
-    made += [_header(ct, h).alias(was, metadata={QLIK: was}) for h, was in natives.items()]
-    return ct.df.select(*made, *_data(ct))
+    result += [_header(ct, h).alias(was, metadata={QLIK: was}) for h, was in natives.items()]
+    return ct.df.select(*result, *_data(ct))
 
 
 def _partition(ct: ChangeTable, options: QlikOptions) -> Column:
@@ -90,7 +90,7 @@ def _partition(ct: ChangeTable, options: QlikOptions) -> Column:
 
 
 def _natives(ct: ChangeTable) -> dict[str, str]:
-    """Canonical `native_` headers that came from a Qlik table -> their original names."""
+    """Returns canonical `native_` headers that were read from a Qlik table -> their original names."""
     fields = {f.name: f.metadata for f in ct.df.schema}
     named = {h: fields[ct.header(h)].get(QLIK) for h in ct.headers if h.startswith(NATIVE)}
     return {h: str(was) for h, was in named.items() if was}
@@ -99,7 +99,7 @@ def _natives(ct: ChangeTable) -> dict[str, str]:
 def _mask(
     ct: ChangeTable, start: int, natives: Mapping[str, str], before: int, options: QlikOptions
 ) -> Column:
-    """The change mask in the written table's ordinals; a missing one as the operation implies."""
+    """Returns the change mask in the written table's ordinals; a missing one as the operation implies."""
     ordinal = {n: i for i, n in enumerate(ct.df.columns)}
     data = {ordinal[c]: (0 if options.masks == "queue" else start) + i for i, c in enumerate(ct.columns)}
     more = {ordinal[ct.header(h)]: before + i for i, h in enumerate(natives)}
@@ -116,8 +116,8 @@ def _mask(
 
 
 def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Column:
-    """The mask by Qlik's rule (spec/qlik.md §2): inserts have every column they carry, deletes the key,
-    before images none; NULL for updates, for which only the images would show it."""
+    """Returns the mask by Qlik's rule (spec/qlik.md §2): inserts have every column they carry, deletes the
+    key, before images none; NULL for updates, for which it would have to be derived from the images."""
 
     def made(names: Sequence[str]) -> Column:
         octets = mask.encode(places[ct.ordinal(n)] for n in names)
@@ -132,13 +132,13 @@ def _implied(ct: ChangeTable, places: Mapping[int, int], *, little: bool) -> Col
 
 
 def _data(ct: ChangeTable) -> list[Column]:
-    """The data columns; those of the key are marked in their metadata, for the DFM."""
+    """Returns the data columns; those of the key are marked in their metadata, for the DFM."""
     place = {k: {lay.KEY_POS: i} for i, k in enumerate(ct.key, 1)}
     return [F.col(quoted(c)).alias(c, metadata=place.get(c, {})) for c in ct.columns]
 
 
 def _loads(ct: ChangeTable, options: QlikOptions) -> DataFrame:
-    """Rows of full-load files: the data columns, after the headers that say when they were loaded."""
+    """Returns rows of full-load files: the data columns, after the headers with the time of the load."""
     prefix = options.written_prefix()
     kept: Sequence[str] = [h for h in ("change_seq", "timestamp") if h in ct.headers]
     return ct.df.select(

@@ -1,4 +1,4 @@
-"""DATA of solidDB's records, decoded and encoded in whole Arrow batches."""
+"""Decodes and encodes DATA of solidDB's records in Arrow batches."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Decoding:
     style: codec.Style
 
     def decode(self, data: pa.Array, layout: pa.Array, recid: pa.Array) -> list[pa.Array]:
-        """The columns of records with these layouts; whether encoding gives the same bytes again, a reason
-        for bad ones, and whether a fraction is cut."""
+        """Returns the columns of records with these layouts; whether encoding returns the same bytes, a
+        reason for bad records, and whether a fraction is truncated."""
         which = layout.fill_null(-1).to_numpy(zero_copy_only=False)
         kinds = np.unique(which)
         parts, order = [], []
@@ -58,7 +58,7 @@ class Decoding:
         columns = [
             as_wider(by_name[c], t) if c in by_name else pa.nulls(n, arrow_type(t)) for c, t in self.columns
         ]
-        # Bytes of values that are not taken cannot be made of the columns.
+        # Bytes of values that are not decoded cannot be restored from the columns.
         exact = found.exact if all(f.taken for f in fields) else pa.array(np.zeros(n, np.bool_))
         return [*columns, exact, found.why, found.finer]
 
@@ -72,7 +72,7 @@ class Encoding:
     style: codec.Style
 
     def encode(self, values: Sequence[pa.Array], layout: pa.Array) -> pa.Array:
-        """DATA of rows with these values and layouts; null without a layout."""
+        """Returns DATA of rows with these values and layouts; null without a layout."""
         which = layout.fill_null(-1).to_numpy(zero_copy_only=False)
         parts, order = [pa.array([], pa.binary())], [np.zeros(0, np.int64)]
         for kind in np.unique(which).tolist():

@@ -1,4 +1,4 @@
-"""SYS_LOG as solidDB declares it, its codes, and checks of single records in arrays.
+"""Declares SYS_LOG and its codes, and checks single records, in arrays.
 
 Source: spec/soliddb.md §1-§3, §7. `wire.soliddb_address` explains LOGADDR.
 """
@@ -33,12 +33,12 @@ RECNAMES = {
     START: "DBE_LOGREADER_LOG_REC_TRX_START", COMMIT: "DBE_LOGREADER_LOG_REC_COMMIT",
     DDL: "DBE_LOGREADER_LOG_REC_DDL",
 }  # fmt: skip
-"""RECID -> RECNAME: the whole published list. Other numbers are carried unchanged."""
+"""RECID -> RECNAME: the complete published list. Other numbers stay unchanged."""
 ROWS = (REC_INSERT, REC_UPDATE, REC_DELETE, REC_BEFORE)
 OPERS = {REC_INSERT: INSERT, REC_UPDATE: UPDATE, REC_DELETE: DELETE, REC_BEFORE: BEFORE, DDL: TRUNCATE}
 """RECID -> change_oper, for row records and (for DDL) truncates."""
 DATA, SHUTDOWN, CAPTURE_OFF = 0x01, 0x02, 0x40
-"""Bits of FLAGS; no bit: NOP."""
+"""Bits of FLAGS; NOP records have none."""
 
 SYS_LOG = VendorTable(
     "SYS_LOG",
@@ -58,16 +58,18 @@ SYS_LOG = VendorTable(
 COLUMNS = [c.name for c in SYS_LOG.columns]
 SEQ, RANK = "_seq", "_rank"
 KEPT = ("LOGADDR", "RECID", "RECNAME", "RELID", "FLAGS", "TEXTDATA", "DATA")
-"""Columns that are carried as headers of their own if writing would not produce the same values."""
+"""Columns that become separate headers if writing would not produce the same values."""
 
 
 def checked(log: pa.RecordBatch, length: int) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Which records are log records, their ranks (`rank_of`), and the reasons of bad ones (`WHY` first).
-    NOP and SHUTDOWN rows without any values are none: they have no LOGADDR and describe no change.
+    """Returns which records are log records, their ranks (`rank_of`), and the reasons of bad ones (`WHY`
+    first).
+
+    NOP and SHUTDOWN rows without values are no log records: they have no LOGADDR and describe no change.
 
     Args:
         log: the records, with the columns of SYS_LOG and `WHY`.
-        length: bytes of a LOGADDR.
+        length: the number of bytes of a LOGADDR.
     """
     recid, flags, address = log["RECID"], log["FLAGS"], log["LOGADDR"]
     no_data = pc.equal(pc.bit_wise_and(flags, DATA), 0)
@@ -104,8 +106,8 @@ def checked(log: pa.RecordBatch, length: int) -> tuple[pa.Array, pa.Array, pa.Ar
 
 
 def with_reasons(why: pa.Array, *found: tuple[pa.Array, str | Callable[[], pa.Array]]) -> pa.Array:
-    """The reasons of rows, and after them the texts whose conditions hold, joined by `; `. A NULL condition
-    does not hold; a text of each row is computed only if some row needs it.
+    """Returns the reasons of rows, followed by the texts whose conditions are true, joined by `; `. NULL
+    counts as false; a function that returns a text per row is only called if some row needs it.
 
     >>> with_reasons(pa.array([None, "bad"]), (pa.array([True, True]), "odd")).to_pylist()
     ['odd', 'bad; odd']
@@ -131,7 +133,7 @@ def is_row(recid: pa.Array) -> pa.Array:
 
 
 def record_names(recid: pa.Array) -> pa.Array:
-    """The names of record kinds; NULL for unknown ones."""
+    """Returns the names of record kinds; NULL for unknown ones."""
     known = pc.index_in(recid, pa.array(list(RECNAMES), recid.type))
     return pa.array(list(RECNAMES.values())).take(known)
 
@@ -142,36 +144,35 @@ def _is_made(address: pa.Array) -> pa.Array:
 
 
 def has_no_sequence(address: pa.Array) -> pa.Array:
-    """Whether an address of a known length has no change sequence: its time or its number has too many
-    digits."""
-    made = _is_made(address)
-    if not made.true_count:
-        return made
+    """Whether an address of a known length has no change sequence: its time or number has too many digits."""
+    derived = _is_made(address)
+    if not derived.true_count:
+        return derived
     time, count = (1 << 55) + 10**TIME_DIGITS, 10 ** (WIDTH - TIME_DIGITS)
     long = pc.greater_equal(pc.binary_slice(address, 0, 7), time.to_bytes(7, "big"))
     many = pc.greater_equal(pc.binary_slice(address, 7, 15), count.to_bytes(8, "big"))
-    return pc.and_(made, pc.or_(long, many))
+    return pc.and_(derived, pc.or_(long, many))
 
 
 def rank_of(address: pa.Array) -> pa.Array:
-    """The rank of an address that was made from a change sequence (int); NULL for solidDB's own.
+    """Returns the rank of an address that was derived from a change sequence (int); NULL for solidDB's own.
 
     >>> from tailrace.wire.soliddb_address import make
     >>> rank_of(pa.array([make("7".zfill(35), 4), b"\\x01" * 20, None])).to_pylist()
     [4, None, None]
     """
-    # The bytes between what determines the order and the rank are zero; solidDB has a transaction's id there.
-    own, made = (
+    # The bytes between the ordering part and the rank are zero; solidDB has a transaction's id there.
+    own, derived = (
         pc.is_in(pc.binary_slice(address, used, -1), pa.array([bytes(n - used - 1) for n in LENGTHS]))
         for used in (OWN, MADE)
     )
     place = pc.index_in(pc.binary_slice(address, -1), pa.array([bytes([n]) for n in RANKS.values()]))
     rank = pa.array(list(RANKS.values()), pa.int32()).take(place)
-    return pc.if_else(pc.if_else(_is_made(address), made, own), rank, None)
+    return pc.if_else(pc.if_else(_is_made(address), derived, own), rank, None)
 
 
 def sequences_of(address: pa.Array) -> pa.Array:
-    """The change sequences of addresses; NULL for those that have none."""
+    """Returns the change sequences of addresses; NULL for those that have none."""
     good, size = pc.invert(has_no_sequence(address)), pc.binary_length(address)
     found = pa.nulls(len(address), pa.string())
     for length in LENGTHS:
@@ -184,7 +185,7 @@ def sequences_of(address: pa.Array) -> pa.Array:
 
 
 def address_bytes(values: pa.Array) -> Bytes:
-    """LOGADDR, which has one length in all good records, as a matrix."""
+    """Returns LOGADDR, which has the same length in all good records, as a matrix."""
     buf, starts, ends = flat(values)
     if not len(values):
         return np.zeros((0, 0), np.uint8)
@@ -192,7 +193,7 @@ def address_bytes(values: pa.Array) -> Bytes:
 
 
 def address_length(log: DataFrame) -> int:
-    """The number of bytes of LOGADDR in this log: 20 if any record has that many (which ends the search)."""
+    """Returns the number of bytes of LOGADDR in this log: 20 if any record has 20 (which ends the search)."""
     return LENGTHS[0] if log.filter(F.octet_length("LOGADDR") == LENGTHS[0]).take(1) else LENGTHS[1]
 
 
@@ -206,19 +207,19 @@ def is_truncate(recid: pa.Array, data: pa.Array) -> pa.Array:
 
 
 def truncated_names(data: pa.Array) -> pa.Array:
-    """The table names (as bytes) in the DATA of truncates, without quotes."""
+    """Returns the table names (as bytes) in the DATA of truncates, without quotes."""
     names = pc.replace_substring_regex(pc.binary_slice(data, 4, 2**31 - 1), "\\x00+$", "")
     return pc.replace_substring(pc.replace_substring(names, "\0", "."), '"', "")
 
 
 def truncate_body(table: str) -> bytes:
-    """DATA of a truncate record."""
+    """Returns DATA of a truncate record."""
     return ddl_body(TRUNCATE_TABLE, table)
 
 
 def statements(records: ChangeTable) -> DataFrame:
-    """The DDL and SQL records of `_SYSTEM.SYS_LOG` (spec/soliddb.md §5.2): place, `LOGRECID`, what it did
-    (`operation`), the object's `name`, and the `sql` text of SQL records."""
+    """Returns the DDL and SQL records of `_SYSTEM.SYS_LOG` (spec/soliddb.md §5.2): position, `LOGRECID`,
+    `operation`, the object's `name`, and the `sql` text of SQL records."""
     head, text = F.hex(F.substring("DATA", 1, 4)), F.expr("substring(DATA, 5)").cast("string")
     swapped = F.concat(*[F.substring(head, n, 2) for n in (7, 5, 3, 1)])
     first, last = (F.conv(x, 16, 10).cast("bigint") for x in (head, swapped))

@@ -1,7 +1,7 @@
-"""Distributes a log's records to tasks: each transaction whole in one task, in order.
+"""Distributes a log's records to tasks: each transaction completely to one task, in order.
 
-Spark shuffles and sorts the records (`ShuffledLog`). A log in Parquet files whose row groups are in about the
-order of TRXID is read by ranges of it (`RangedLog`): nothing is shuffled or sorted by Spark.
+Spark shuffles and sorts the records (`ShuffledLog`). A log in Parquet files whose row groups are roughly in
+the order of TRXID is read by ranges of it (`RangedLog`), without a shuffle or sort by Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...model.quoting import quoted
 from ...model.types import spark_type
 from ..base import ADDED_COLUMNS, AGAIN, FILE, OWN, RAW, ROW, WHY, Tables
 from ..parquet import LoadedTables
-from ..row_groups import NUMBER, PLACE, GroupReader, Range, fits, groups_of, ranges
+from ..row_groups import FILE_INDEX, NUMBER, GroupReader, Range, fits, groups_of, ranges
 from ..shape import find_columns
 from ..spark_functions import F
 from .log import DDL, ROWS, START, SYS_LOG
@@ -32,30 +32,32 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LEAST_BYTES = 64 << 20
-"""Marks of transactions may be far from their records: with smaller ranges they would be read too often."""
+"""The minimum size of ranges: marks of transactions may be far from their records, so with smaller ranges
+they would be read too often."""
 SLICE = 1 << 15
 _JUDGED, _OFF_TRXID, _OPEN_TRXID, _WHOLE = (OWN + name for name in ("judged", "off", "open", "whole"))
 _STAY = {"RECID", "TRXID", "STMTTRXID", "RELID", "FLAGS", "LOGADDR", CHANGE, OFF, MADE, MARK, MOVES, WHY}
-"""Columns that records keep of which only the position matters."""
+"""The columns of records of which only the position is needed."""
 
 
 class LogReader(Protocol):
-    """A log whose records are worked on."""
+    """A log that distributes its records to tasks."""
 
     @property
     def length(self) -> int:
-        """Bytes of a LOGADDR."""
+        """The number of bytes of a LOGADDR."""
 
     def changes(self, rule: OfTable, work: Pairs) -> DataFrame:
-        """A table's changes, with `FILE` and `ROW`."""
+        """Returns a table's changes, with `FILE` and `ROW`."""
 
     def others(self, rule: OfLog, work: OtherRecords) -> tuple[DataFrame, DataFrame]:
-        """The records that are no changes, with `FILE`, `ROW`, and (bad ones) `RAW`; and those that wait."""
+        """Returns the records that are no changes, with `FILE`, `ROW`, and (bad ones) `RAW`; and those that
+        wait."""
 
 
 @dataclass(frozen=True)
 class ShuffledLog:
-    """A log that Spark reads and brings together (`transactions.ordered`).
+    """A log that Spark reads and shuffles (`transactions.ordered`).
 
     Attributes:
         rows: its conformed rows.
@@ -67,7 +69,7 @@ class ShuffledLog:
 
     def changes(self, rule: OfTable, work: Pairs) -> DataFrame:
         """A table's changes."""
-        # Rows of other tables stay where they are; `rule` decides on the rest.
+        # Rows of other tables are not shuffled; `rule` decides on the rest.
         own = F.col("RELID").isin(*{x.relid for x in rule.mine}) | ~F.col("RECID").isin(*ROWS)
         rows = ordered(_judged(self.rows.filter(own).drop(RAW), rule))
         return over_rows(rows, work, work.schema(_kinds(rows)))
@@ -85,18 +87,18 @@ class ShuffledLog:
 
 
 def _judged(log: DataFrame, rule: OfTable | OfLog) -> DataFrame:
-    """The records that a rule takes, with the columns that it adds. Only the columns that it decides by go to
-    Python, of DATA that of DDL records."""
+    """Returns the records that a rule selects, with its additional columns. Only the columns it needs go to
+    Python, and DATA only of DDL records."""
     data = F.when(F.col("RECID") == DDL, F.col("DATA")).when(F.col("DATA").isNotNull(), F.lit(b""))
     asked: dict[str, Column] = {c: F.col(c) for c in JUDGED_BY} | {"DATA": data}
     names, kinds = list(asked), rule.added()
 
     def judge(*columns: pa.Array) -> pa.Array:
-        taken, made = rule.judged(pa.RecordBatch.from_arrays(list(columns), names=names))
-        return pa.StructArray.from_arrays([taken, *made.values()], ["taken", *made])
+        taken, result = rule.judged(pa.RecordBatch.from_arrays(list(columns), names=names))
+        return pa.StructArray.from_arrays([taken, *result.values()], ["taken", *result])
 
     types = ", ".join(f"{quoted(n)}: {spark_type(kind)}" for n, kind in kinds.items())
-    # Marked as not deterministic: otherwise Spark decides once for each column that is taken of it.
+    # Marked as not deterministic: otherwise Spark would evaluate it once for each of its columns.
     udf = F.arrow_udf(judge, f"struct<taken: boolean, {types}>").asNondeterministic()  # type: ignore[attr-defined]
     rows = log.select("*", udf(*asked.values()).alias(_JUDGED)).filter(F.col(_JUDGED)["taken"])
     kept = [F.col(quoted(c)) for c in log.columns if c not in kinds]
@@ -113,8 +115,8 @@ def _others(log: DataFrame, work: OtherRecords) -> DataFrame:
 
 
 def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
-    """Records, changes only with their position, except those of the transactions `whole`: only positions
-    are compared, and bringing records together is to be cheap."""
+    """Returns records, changes only with their position, except those of the transactions `whole`: only
+    positions are compared, and the shuffle should be cheap."""
     light, names = F.col(CHANGE), log.columns
     if whole is not None:
         whole = F.broadcast(whole.withColumn(_WHOLE, F.lit(True)))
@@ -125,8 +127,8 @@ def _light(log: DataFrame, whole: DataFrame | None = None) -> DataFrame:
 
 
 def _waiting(good: DataFrame, work: OtherRecords) -> DataFrame:
-    """The good records whose transactions are not over. They are found by their positions; then those of
-    their transactions, mostly none, are read whole."""
+    """Returns the good records of open transactions. Their positions are enough to find them; then all
+    records of these transactions, usually none, are read completely."""
     found = _others(_light(good), work).filter(WAITS)
     mine = F.broadcast(found.select(F.col("TRXID").alias(_OPEN_TRXID)).distinct())
     some = good.join(mine, F.col("TRXID").eqNullSafe(F.col(_OPEN_TRXID)), "left_semi")
@@ -135,12 +137,12 @@ def _waiting(good: DataFrame, work: OtherRecords) -> DataFrame:
 
 @dataclass(frozen=True)
 class RangedLog:
-    """A log whose row groups are in about the order of TRXID.
+    """A log whose row groups are roughly in the order of TRXID.
 
     Attributes:
         spark: the session.
         log: reads its row groups.
-        ranges: the ranges, each for a task.
+        ranges: the ranges, one per task.
         length: bytes of a LOGADDR.
     """
 
@@ -165,16 +167,16 @@ class RangedLog:
         kinds = {f.name: spark_type(f.type) for f in _records(task.log, task.rule, None)[0].schema}
         many = len(self.ranges)
         rows = over_rows(self.spark.range(0, many, 1, many), task, task.work.schema(kinds))
-        place, number = (F.col(quoted(name)) for name in (PLACE, NUMBER))
-        return rows.withColumns({FILE: self.log.path(place), ROW: number}).drop(PLACE, NUMBER)
+        place, number = (F.col(quoted(name)) for name in (FILE_INDEX, NUMBER))
+        return rows.withColumns({FILE: self.log.path(place), ROW: number}).drop(FILE_INDEX, NUMBER)
 
 
 def in_ranges(tables: Tables, logs: Sequence[str], length: int) -> RangedLog | None:
-    """The log among the vendor's tables; None if it takes Spark to bring its records together.
+    """Returns the log among the vendor's tables; None if Spark has to shuffle its records.
 
     Args:
         tables: the vendor's tables.
-        logs: the names of those that are logs.
+        logs: the names of the logs among them.
         length: bytes of a LOGADDR.
     """
     files = tables.files_of(logs[0]) if isinstance(tables, LoadedTables) and len(logs) == 1 else None
@@ -201,13 +203,13 @@ def in_ranges(tables: Tables, logs: Sequence[str], length: int) -> RangedLog | N
 
 @dataclass(frozen=True)
 class ChangesByRange:
-    """A table's changes, range by range.
+    """Reads a table's changes, range by range.
 
     Attributes:
         log: reads the log's row groups.
         ranges: the ranges of TRXIDs.
-        rule: what the table's records are.
-        work: makes changes of them.
+        rule: selects the table's records.
+        work: converts them to changes.
     """
 
     log: GroupReader
@@ -216,20 +218,20 @@ class ChangesByRange:
     work: Pairs
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The changes of the ranges whose numbers come."""
-        for one in _asked(self.ranges, batches):
+        """Yields the changes of the ranges whose numbers are given."""
+        for one in _requested(self.ranges, batches):
             yield from self.work(_in_order(_records(self.log, self.rule, one)))
 
 
 @dataclass(frozen=True)
 class OthersByRange:
-    """The records that are no changes, and those that wait, range by range.
+    """Reads the records that are no changes, and those that wait, range by range.
 
     Attributes:
         log: reads the log's row groups.
         ranges: the ranges of TRXIDs.
-        rule: what records are.
-        work: decides which ones are kept.
+        rule: classifies records.
+        work: selects those that are kept.
     """
 
     log: GroupReader
@@ -238,8 +240,8 @@ class OthersByRange:
     work: OtherRecords
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the ranges whose numbers come."""
-        for one in _asked(self.ranges, batches):
+        """Yields the records of the ranges whose numbers are given."""
+        for one in _requested(self.ranges, batches):
             parts = _records(self.log, self.rule, one)
             bad = [p.filter(p[WHY].is_valid()) for p in parts if p[WHY].null_count < p.num_rows]
             good = [p.filter(p[WHY].is_null()) if p[WHY].null_count < p.num_rows else p for p in parts]
@@ -247,53 +249,54 @@ class OthersByRange:
             yield from self._good(good)
 
     def _good(self, parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The good records of a range: first without their values; then those of transactions that are not
-        over, mostly none, again and whole."""
+        """Yields the good records of a range: first without their values; then those of open transactions,
+        usually none, again and completely."""
         opened: list[pa.Array] = []
-        for made in self.work(_in_order(self._light(parts), statements=self.work.by_statement)):
-            waits = made[WAITS]
-            opened.append(made["TRXID"].filter(waits))
-            yield made.filter(pc.invert(waits))
+        for result in self.work(_in_order(self._light(parts), statements=self.work.by_statement)):
+            waits = result[WAITS]
+            opened.append(result["TRXID"].filter(waits))
+            yield result.filter(pc.invert(waits))
         waiting = pa.concat_arrays([pa.array([], pa.int64()), *opened]).unique()
         if len(waiting):
             some = [p.filter(pc.is_in(p["TRXID"], value_set=waiting)) for p in parts]
-            for made in self.work(_in_order(some, statements=self.work.by_statement)):
-                yield made.filter(made[WAITS])
+            for result in self.work(_in_order(some, statements=self.work.by_statement)):
+                yield result.filter(result[WAITS])
 
     def _light(self, parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Records, changes only with their position, except those of transactions with
+        """Returns records, changes only with their position, except those of transactions with
         CAPTURE_OFF."""
         off = pa.array([], pa.int64())
         if self.work.capture_off != "keep":
             off = pa.concat_arrays([off, *(p["TRXID"].filter(p[OFF]) for p in parts)]).unique()
-        made = []
+        result = []
         for part in parts:
             light = part[CHANGE]
             if len(off):
                 light = pc.and_not(light, pc.is_in(part["TRXID"], value_set=off))
             arrays = [part[n] if n in _STAY else pc.if_else(light, None, part[n]) for n in part.schema.names]
-            made.append(pa.RecordBatch.from_arrays(arrays, names=part.schema.names))
-        return made
+            result.append(pa.RecordBatch.from_arrays(arrays, names=part.schema.names))
+        return result
 
 
-def _asked(ranges: Sequence[Range], batches: Iterator[pa.RecordBatch]) -> Iterator[Range]:
+def _requested(ranges: Sequence[Range], batches: Iterator[pa.RecordBatch]) -> Iterator[Range]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield ranges[number]
 
 
 def _records(log: GroupReader, rule: OfTable | OfLog, one: Range | None) -> list[pa.RecordBatch]:
-    """The records of a range that a rule takes: an empty batch first, then row group by row group."""
+    """Returns the records of a range that a rule selects: an empty batch first, then row group by row
+    group."""
     tables = [log.schema().empty_table(), *(log.read(one.groups[0], one.low, one.high) if one else ())]
-    made: list[pa.RecordBatch] = []
+    result: list[pa.RecordBatch] = []
     for table in tables:
         for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]:
-            made.append(rule(batch.append_column(WHY, pa.nulls(batch.num_rows, pa.string()))))
-    return made
+            result.append(rule(batch.append_column(WHY, pa.nulls(batch.num_rows, pa.string()))))
+    return result
 
 
 def _in_order(parts: Sequence[pa.RecordBatch], *, statements: bool = True) -> Iterator[pa.RecordBatch]:
-    """Good records in their order, some at a time."""
+    """Yields good records in their order, in batches."""
     rows = pa.Table.from_batches(parts).combine_chunks()
     names = ["TRXID", "RECID", "LOGADDR", *(n for n in rows.column_names if n.startswith("_"))]
     (keys,) = rows.select([*names, "RELID", "STMTTRXID"]).to_batches() or [parts[0]]

@@ -1,4 +1,4 @@
-"""Options for solidDB's tables. Most of them cover what the vendor's public pages leave open."""
+"""Options for solidDB's tables. Most of them cover questions that the vendor's public pages leave open."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ class SolidOptions(Options):
     """Options of `soliddb`."""
 
     row_layout: str = Field(
-        default="A", description="How rows are laid out in DATA: A, B, or your own `package.module:LAYOUT`."
+        default="A", description="The layout of rows in DATA: A, B, or your own `package.module:LAYOUT`."
     )
     binary: Literal["hex", "base64"] = Field(
-        default="hex", description="How binary columns are written in CSV and JSON."
+        default="hex", description="The form of binary columns in CSV and JSON."
     )
     logaddr_bytes: Annotated[Literal[0, 20, 28], BeforeValidator(int)] = Field(
         default=0, description="Bytes of LOGADDR; 0: read the length found, write 20."
     )
     capture_off: Literal["skip-all", "skip-deletes", "keep"] = Field(
         default="skip-all",
-        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes "
-        "are not, or "
-        "all are changes. Skipped records are kept among the other records.",
+        description="Transactions with CAPTURE_OFF: none of their records is a change, their deletes are "
+        "not changes, or all are changes. Skipped records are kept among the other records.",
     )
     starts: Literal["required", "optional"] = Field(
         default="required",
-        description="Whether each transaction begins with a TRX_START record: if there is none, its changes "
-        "are bad rows (required), or are read (optional), as of an extract without such records.",
+        description="Whether each transaction starts with a TRX_START record. If one has none, its "
+        "changes are bad rows (required), or are read (optional), e.g. for an extract without such records.",
     )
     char_encoding: Literal["utf-8", "latin-1"] = Field(
         default="utf-8", description="Encoding of CHAR and VARCHAR."
@@ -45,11 +44,11 @@ class SolidOptions(Options):
     )
     keys: str = Field(
         default="",
-        description="Key columns, if the tables do not name them: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`.",
+        description="Key columns, if the tables do not contain them: `SHOP.ITEM=ID; SHOP.LINE=ORDER_ID,POS`.",
     )
     tables: str = Field(
         default="",
-        description="Tables whose changes are wanted, `SHOP.*, HR.STAFF`; other records are kept unchanged.",
+        description="Tables whose changes are read, `SHOP.*, HR.STAFF`; other records stay unchanged.",
     )
     names: dict[str, str] = Field(
         default={},
@@ -68,11 +67,11 @@ class SolidOptions(Options):
         return names_in(value, "DBA.SHOP.ITEM=SHOP.ITEM; TEST.SHOP.ITEM=TEST.ITEM")
 
     def style(self) -> Style:
-        """How DATA is read and written."""
+        """Returns the style in which DATA is read and written."""
         return Style(self.row_layout, self.char_encoding, self.year_bias, self.trailing_nul)
 
     def key_columns(self) -> dict[str, list[str]]:
-        """Key columns by table.
+        """Returns key columns by table.
 
         >>> SolidOptions(keys="S.A=ID; S.B=X, Y").key_columns()
         {'S.A': ['ID'], 'S.B': ['X', 'Y']}
@@ -80,12 +79,12 @@ class SolidOptions(Options):
         return lists_in(self.keys)
 
     def wants(self, table: str) -> bool:
-        """Whether a table's changes are wanted."""
+        """Whether a table's changes are read."""
         patterns = columns_in(self.tables)
         return not patterns or fits(table, *patterns)
 
     def unknown_tables(self, there: Collection[str]) -> list[str]:
-        """A note for each table that the options name and that is not one of these.
+        """Returns a note for each table that the options name and that is not one of these.
 
         >>> SolidOptions(keys="S.B=ID", tables="S.A, S.C*").unknown_tables(["S.A"])
         ['option keys: there is no table S.B; did you mean S.A?', \
@@ -94,6 +93,6 @@ class SolidOptions(Options):
         notes = [no_table("keys", t, there) for t in self.key_columns() if t not in there]
         return notes + [no_table("tables", p, there) for p in self.unfit(there)]
 
-    def unfit(self, there: Collection[str]) -> list[str]:
-        """The patterns of `tables` that fit none of these tables."""
-        return [p for p in columns_in(self.tables) if not fitting(there, p)]
+    def unfit(self, names: Collection[str]) -> list[str]:
+        """Returns the patterns of `tables` that match none of these tables."""
+        return [p for p in columns_in(self.tables) if not fitting(names, p)]

@@ -1,6 +1,7 @@
-"""The records of a log that are no changes of a known table, as they came; in Spark's tasks, batch by batch.
+"""Selects the records of a log that are no changes of a known table, unchanged; in Spark's tasks, batch by
+batch.
 
-They are DDL and SQL, marks of transactions that writing would not make again, and changes that the policy
+They are DDL and SQL, marks of transactions that writing would not generate, and changes that the policy
 skips. Source: spec/soliddb.md §3.
 """
 
@@ -20,10 +21,10 @@ from ..base import AGAIN, WHY
 from .log import COMMIT, DATA, DDL, RECNAMES, ROWS, SEQ, SQL, START, address_bytes, sequences_of
 from .pairs import concatenated, skipped, statements
 from .rules import CHANGE, MADE, MARK, MOVES, OFF
-from .transactions import Marks, Of, Once, equal, marks_of, needed, transactions_of
+from .transactions import Marks, Once, RecordStates, equal, marks_of, needed, transactions_of
 
 WAITS = "_waits"
-"""Column: whether a record's transaction may still be committed."""
+"""The column that shows whether a record's transaction may still be committed."""
 _IN_TRANSACTIONS = (*ROWS, START, SQL, DDL)
 _EMPTY = ("STMTTRXID", "RELID", "DATA", "TEXTDATA")
 _DROPPED = (MARK, MOVES, MADE, CHANGE, OFF)
@@ -31,8 +32,8 @@ _DROPPED = (MARK, MOVES, MADE, CHANGE, OFF)
 
 @dataclass
 class _Open:
-    """The marks of transactions that are not over: their rows, and of each the first LOGADDR of the changes
-    after it and the last of those before it (NULL: none)."""
+    """The marks of open transactions: their rows, and for each mark the first LOGADDR of the changes after it
+    and the last of those before it (NULL: none)."""
 
     marks: Marks
     rows: pa.RecordBatch
@@ -42,11 +43,11 @@ class _Open:
 
 @dataclass(frozen=True)
 class OtherRecords:
-    """Of records, ordered as for `Pairs`, those that are kept, with `SEQ` and `WAITS`; bad ones
-    too, with `SEQ` if their LOGADDR has one.
+    """Selects the records to keep, from records ordered as for `Pairs`, with `SEQ` and `WAITS`; bad ones too,
+    with `SEQ` if their LOGADDR has one.
 
     Attributes:
-        capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
+        capture_off: how transactions with CAPTURE_OFF are treated, a value of the option.
         keep_records: whether records that are no changes are kept.
     """
 
@@ -54,17 +55,17 @@ class OtherRecords:
     keep_records: bool
 
     def schema(self, kinds: Mapping[str, str]) -> str:
-        """The Spark schema of the rows that come out, from that of those that come."""
+        """Returns the Spark schema of the result, from that of the input."""
         came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         return ", ".join([*came, f"{SEQ} string, {WAITS} boolean"])
 
     @property
     def by_statement(self) -> bool:
-        """Whether the records of a transaction are to come statement by statement."""
+        """Whether the records of a transaction have to be ordered by statement."""
         return self.capture_off == "skip-deletes"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of a task that are kept."""
+        """Yields the records of a task that are kept."""
         now: _Open | None = None
         rest: pa.RecordBatch | None = None
         once = Once()
@@ -92,51 +93,51 @@ class OtherRecords:
             yield from self._marks(now, now.rows.num_rows)
 
     def _again(self, copies: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Copies of records that are no changes, with their reason."""
+        """Yields copies of records that are no changes, with their reason."""
         rows = copies.filter(pc.invert(copies[CHANGE]))
         if self.keep_records and rows.num_rows:
             seq = sequences(address_bytes(rows["LOGADDR"]))
             why = pa.repeat(AGAIN, rows.num_rows)
             told = rows.set_column(rows.schema.get_field_index(WHY), WHY, why)
-            yield _given(told, seq, np.zeros(rows.num_rows, np.bool_))
+            yield _selected(told, seq, np.zeros(rows.num_rows, np.bool_))
 
     def _step(self, rows: pa.RecordBatch, now: _Open) -> Iterator[pa.RecordBatch]:
-        """Those of some records that are kept; notes the places of made changes at their marks."""
+        """Yields the records to keep; records the positions of generated changes in their marks."""
         if not rows.num_rows:
             return
-        of = transactions_of(rows, now.marks)
-        _note(rows, of, now)
+        state = transactions_of(rows, now.marks)
+        _note(rows, state, now)
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
         change = rows[CHANGE].to_numpy(zero_copy_only=False)
-        waits = of.waits & ~of.committed & np.isin(recid, _IN_TRANSACTIONS)
+        waits = state.waits & ~state.committed & np.isin(recid, _IN_TRANSACTIONS)
         kept = np.full(len(recid), self.keep_records) & ~change
         if self.keep_records:
-            kept |= change & skipped(self.capture_off, of, recid, statements(rows))
+            kept |= change & skipped(self.capture_off, state, recid, statements(rows))
         yield from _out(rows, kept | waits, waits)
 
     def _marks(self, now: _Open, many: int) -> Iterator[pa.RecordBatch]:
-        """Those of the first marks that are kept: not as writing would make them."""
+        """Yields the first marks that are kept, because writing would generate different ones."""
         if not many:
             return
         rows, marks = now.rows.slice(0, many), now.marks
         following = np.append(marks.transaction[1:] == marks.transaction[:-1], False)[:many]
         start = marks.recid[:many] == START
         waits = start & ~following
-        made = np.zeros(many, np.bool_)
+        result = np.zeros(many, np.bool_)
         for place, rank, which in ((now.first, "start", start), (now.last, "commit", ~start)):
             mine = pc.binary_replace_slice(place.slice(0, many), -1, 2**31 - 1, bytes([RANKS[rank]]))
-            made |= (
+            result |= (
                 pc.fill_null(pc.equal(rows["LOGADDR"], mine), False).to_numpy(zero_copy_only=False) & which
             )
-        kept = np.full(many, self.keep_records) & ~(made & _plain(rows))
+        kept = np.full(many, self.keep_records) & ~(result & _plain(rows))
         yield from _out(rows, kept | waits, waits)
 
 
 def _bad(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The bad records, which are in no transaction."""
+    """Yields the bad records, which are in no transaction."""
     if rows[WHY].null_count < rows.num_rows:
         bad = rows.filter(rows[WHY].is_valid())
-        yield _given(bad, sequences_of(bad["LOGADDR"]), np.zeros(bad.num_rows, np.bool_))
+        yield _selected(bad, sequences_of(bad["LOGADDR"]), np.zeros(bad.num_rows, np.bool_))
 
 
 def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
@@ -151,13 +152,13 @@ def _with(now: _Open | None, more: pa.RecordBatch) -> _Open:
     )
 
 
-def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
-    """Widens the places of marks by those of changes with a made LOGADDR after and before them."""
+def _note(rows: pa.RecordBatch, state: RecordStates, now: _Open) -> None:
+    """Widens the ranges of marks by positions of changes with a generated LOGADDR after and before them."""
     many = now.rows.num_rows
-    made = pc.and_(rows[CHANGE], rows[MADE]).to_numpy(zero_copy_only=False)
+    derived = pc.and_(rows[CHANGE], rows[MADE]).to_numpy(zero_copy_only=False)
     for order, before, known in (("ascending", 1, now.first), ("descending", 0, now.last)):
-        mark = of.part - before
-        some = made & (mark >= 0) & (mark < many)
+        mark = state.part - before
+        some = derived & (mark >= 0) & (mark < many)
         some[some] = equal(rows["TRXID"].filter(pa.array(some)), now.rows["TRXID"].take(pa.array(mark[some])))
         if not some.any():
             continue
@@ -169,7 +170,7 @@ def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
         index[marks[begins]] = begins
         mine = ordered["place"].combine_chunks().take(pa.array(index, mask=index < 0))
         better = pc.less(mine, known) if before else pc.greater(mine, known)
-        # NULL where one of them is missing: then the other one.
+        # NULL if one of them is missing: then the other one counts.
         wider = pc.coalesce(pc.if_else(better, mine, known), mine, known)
         if before:
             now.first = wider
@@ -178,7 +179,7 @@ def _note(rows: pa.RecordBatch, of: Of, now: _Open) -> None:
 
 
 def _plain(rows: pa.RecordBatch) -> Bools:
-    """Whether marks have the values that writing gives them."""
+    """Whether marks have the values that writing would generate."""
     names = pa.array([RECNAMES[START], RECNAMES[COMMIT]])
     wanted = names.take(pc.cast(pc.equal(rows["RECID"], COMMIT), pa.int8()))
     same = pc.and_(pc.equal(rows["FLAGS"], DATA), pc.equal(rows["RECNAME"], wanted))
@@ -192,10 +193,10 @@ def _out(rows: pa.RecordBatch, kept: Bools, waits: Bools) -> Iterator[pa.RecordB
     if not kept.any():
         return
     some = rows.filter(pa.array(kept))
-    yield _given(some, sequences(address_bytes(some["LOGADDR"])), waits[kept])
+    yield _selected(some, sequences(address_bytes(some["LOGADDR"])), waits[kept])
 
 
-def _given(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
+def _selected(rows: pa.RecordBatch, seq: pa.Array, waits: Bools) -> pa.RecordBatch:
     names = [c for c in rows.schema.names if c not in _DROPPED]
     arrays = [*(rows[c] for c in names), seq, pa.array(waits)]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, SEQ, WAITS])

@@ -1,5 +1,5 @@
-"""One table's records, ordered by transaction and statement -> its changes: rows decoded, updates and key
-changes paired. Runs in Spark's tasks, a batch at a time; what a batch leaves open waits for the next one.
+"""Converts one table's records, ordered by transaction and statement, to its changes: decodes rows, pairs
+updates and key changes. Runs in Spark's tasks, batch by batch; open records of a batch wait for the next one.
 
 Source: spec/soliddb.md §2-§5.
 """
@@ -34,15 +34,15 @@ from .log import (
     record_names,
 )  # fmt: skip
 from .rules import LAYOUT, MADE, MARK, MOVES
-from .transactions import Marks, Of, Once, marks_of, needed, transactions_of
+from .transactions import Marks, Once, RecordStates, marks_of, needed, transactions_of
 
 OPER = "_oper"
-"""Column with the operation that records leave with."""
+"""The column of the resulting operation."""
 EXACT, SAME = "_exact", "_same"
-"""Columns: whether writing the values gives DATA again, and whether it gives the whole record again."""
-NO_COMMIT = "its transaction has no COMMIT, though its TRXID begins again"
+"""Columns that show whether writing the values generates the same DATA, and whether the same record."""
+NO_COMMIT = "its transaction has no COMMIT, although its TRXID starts again"
 NO_START = (
-    "its transaction has no TRX_START: put the part of the log where it begins next to this one "
+    "its transaction has no TRX_START: put the part of the log where it starts next to this one "
     "(starts=optional, if the log has no TRX_START)"
 )
 OTHER_ROW = "before image of another row than the update's"
@@ -52,20 +52,19 @@ _LETTERS = [*dict.fromkeys(OPERS.values())]
 
 @dataclass(frozen=True)
 class Pairs:
-    """Turns a table's records in order (`transactions.ordered`) into its changes, with `OPER`, `SEQ` (B takes
+    """Converts a table's records in order (`transactions.ordered`) to its changes, with `OPER`, `SEQ` (B has
     that of its U), the columns of `decoding`, `EXACT` and `SAME`; reasons in `WHY`.
 
-    A transaction begins with TRX_START, or, where `starts` is `optional`, after the COMMIT of the one
-    before. Neighbours among the records
-    of one statement: 5 with the 3 after it is an update; inserts and deletes that strictly alternate, with
-    different keys, are key changes (delete and insert in either order).
+    A transaction starts with TRX_START, or, if `starts` is `optional`, after the COMMIT of the previous one.
+    Among the records of one statement, 5 followed by 3 is an update; alternating inserts and deletes with
+    different keys are key changes (delete and insert in either order).
 
     Attributes:
-        key: places of the key's columns.
-        opers: rank of a made LOGADDR -> operation.
-        capture_off: what transactions with CAPTURE_OFF mean, as the option says it.
-        starts: whether changes of transactions without TRX_START are bad, as the option says it.
-        truncate: DATA of the table's truncates as writing makes it.
+        key: indexes of the key's columns.
+        opers: rank of a generated LOGADDR -> operation.
+        capture_off: how transactions with CAPTURE_OFF are treated, a value of the option.
+        starts: whether changes of transactions without TRX_START are bad, a value of the option.
+        truncate: DATA of the table's truncates as writing generates it.
     """
 
     decoding: Decoding
@@ -76,14 +75,14 @@ class Pairs:
     truncate: bytes = b""
 
     def schema(self, kinds: Mapping[str, str]) -> str:
-        """The Spark schema of the rows that come out, from that of those that come."""
+        """Returns the Spark schema of the result, from that of the input."""
         came = [f"{quoted(name)} {kind}" for name, kind in kinds.items() if name not in _DROPPED]
         values = [f"_c{i} {t}" for i, (_, t) in enumerate(self.decoding.columns)]
         more = f"{EXACT} boolean, {SAME} boolean, {WHY} string, {FINER} boolean, {OPER} string"
         return ", ".join([*came, f"{SEQ} string", *values, more])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The changes of a task's records."""
+        """Yields the changes of a task's records."""
         marks: Marks | None = None
         rest: pa.RecordBatch | None = None
         strict, once = True, Once()
@@ -92,75 +91,76 @@ class Pairs:
             marks = marks_of(batch.filter(batch[MARK]), marks)
             rows = batch.filter(pc.invert(batch[MARK]))
             rows = rows if rest is None else concatenated(rest, rows)
-            made, rest, strict = self._step(rows, marks, strict=strict, last=False)
+            result, rest, strict = self._step(rows, marks, strict=strict, last=False)
             yield from self._again(copies.filter(pc.invert(copies[MARK])), marks)
             marks = needed(marks, rest, batch)
-            if made.num_rows:
-                yield made
+            if result.num_rows:
+                yield result
         if rest is not None and marks is not None:
-            made, _, _ = self._step(rest, marks, strict=strict, last=True)
-            if made.num_rows:
-                yield made
+            result, _, _ = self._step(rest, marks, strict=strict, last=True)
+            if result.num_rows:
+                yield result
 
     def _again(self, copies: pa.RecordBatch, marks: Marks) -> Iterator[pa.RecordBatch]:
-        """Copies of records, each by itself, with their reason; not yet those of transactions that wait."""
-        of = transactions_of(copies, marks)
-        stays = of.committed | ~of.waits
+        """Yields copies of records, unpaired, with their reason; without those of transactions that wait."""
+        state = transactions_of(copies, marks)
+        stays = state.committed | ~state.waits
         if not stays.any():
             return
-        rows, of = copies.filter(pa.array(stays)), of.where(stays)
+        rows, state = copies.filter(pa.array(stays)), state.where(stays)
         n = rows.num_rows
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
-        made = self._changes(rows, of, recid, np.arange(n), n, strict=True)
-        yield made.set_column(made.schema.get_field_index(WHY), WHY, pa.repeat(AGAIN, n))
+        result = self._changes(rows, state, recid, np.arange(n), n, strict=True)
+        yield result.set_column(result.schema.get_field_index(WHY), WHY, pa.repeat(AGAIN, n))
 
     def _step(
         self, rows: pa.RecordBatch, marks: Marks, *, strict: bool, last: bool
     ) -> tuple[pa.RecordBatch, pa.RecordBatch, bool]:
-        """The changes that are sure, the records that wait for the next batch, and whether inserts and
-        deletes of the statement that continues have alternated (`strict`: in the batch before)."""
+        """Returns the changes that are complete, the records that wait for the next batch, and whether
+        inserts and deletes of the statement that continues have alternated (`strict`: in the batch
+        before)."""
         statement = statements(rows)
         ends, kept = len(statement), rows.slice(len(statement))
         if self.capture_off == "skip-deletes" and not last and ends:
             ends = int(np.searchsorted(statement, statement[-1]))
             rows, kept, statement, last = rows.slice(0, ends), rows.slice(ends), statement[:ends], True
-        of = transactions_of(rows, marks)
+        state = transactions_of(rows, marks)
         recid = rows["RECID"].to_numpy(zero_copy_only=False)
-        stays = (of.committed | ~of.waits) & ~skipped(self.capture_off, of, recid, statement)
+        stays = (state.committed | ~state.waits) & ~skipped(self.capture_off, state, recid, statement)
         if not stays.all():
-            rows, of = rows.filter(pa.array(stays)), of.where(stays)
+            rows, state = rows.filter(pa.array(stays)), state.where(stays)
             recid, statement = recid[stays], statement[stays]
-        group = _groups(rows, statement, of)
+        group = _groups(rows, statement, state)
         if last or not len(group):
-            return self._changes(rows, of, recid, group, len(group), strict=strict), kept, True
+            return self._changes(rows, state, recid, group, len(group), strict=strict), kept, True
         begins = int(np.searchsorted(group, group[-1]))
         alternate = _alternate(recid, group, strict=strict)
         open_ = alternate[-1] and rows[MOVES][len(group) - 1].as_py()
-        # Where they have not alternated, a record is paired by its neighbour alone.
+        # If they have not alternated, a record is paired by its neighbour alone.
         ends = begins if open_ else len(group) - 1
-        made = self._changes(rows, of, recid, group, ends, strict=strict)
-        return made, rows.slice(ends), bool(alternate[-1])
+        result = self._changes(rows, state, recid, group, ends, strict=strict)
+        return result, rows.slice(ends), bool(alternate[-1])
 
     def _changes(
-        self, rows: pa.RecordBatch, of: Of, recid: Ints, group: Ints, ends: int, *, strict: bool
+        self, rows: pa.RecordBatch, state: RecordStates, recid: Ints, group: Ints, ends: int, *, strict: bool
     ) -> pa.RecordBatch:
-        """The first `ends` records as changes."""
+        """Returns the first `ends` records as changes."""
         *values, exact, bad, finer = self.decoding.decode(rows["DATA"], rows[LAYOUT], rows["RECID"])
         n = len(recid)
-        headless = ~of.begun & (self.starts == "required")
-        made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
-        # np.append: there is none after the last record.
+        headless = ~state.begun & (self.starts == "required")
+        derived, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
+        # np.append: no record follows the last one.
         follows = np.append(group[1:] == group[:-1], False)
-        wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~of.committed | headless
+        wrong = bad.is_valid().to_numpy(zero_copy_only=False) | ~state.committed | headless
         key = numbered([values[i] for i in self.key], n)
         following = np.minimum(np.arange(n) + 1, n - 1)
         update = (recid == REC_BEFORE) & follows & (recid[following] == REC_UPDATE)
         other_row = np.zeros(n, np.bool_)
         if self.key:  # updates never change it
-            same = (key[following] == key) | made | wrong[following]
+            same = (key[following] == key) | derived | wrong[following]
             other_row = update & ~same & ~wrong
             update &= same
-        moved, partner = _moved(rows, group, recid, moves & ~made, strict=strict)
+        moved, partner = _moved(rows, group, recid, moves & ~derived, strict=strict)
         moved &= ~wrong & ~wrong[partner] & (key[partner] != key) if self.key else False
         letter = np.zeros(n, np.int64)
         for code, oper in OPERS.items():
@@ -168,9 +168,9 @@ class Pairs:
         letter[moved] = np.where(recid[moved] == REC_DELETE, *map(_LETTERS.index, (BEFORE, UPDATE)))
         ranks = rows[RANK].fill_null(-1).to_numpy(zero_copy_only=False)
         for rank, oper in self.opers.items():
-            letter[made & (ranks == rank)] = _LETTERS.index(oper)
-        seq = _sequences(rows, update & ~made, moved & ~made, partner, following)
-        why = _why(bad, {NO_START: headless, NO_COMMIT: ~of.committed, OTHER_ROW: other_row})
+            letter[derived & (ranks == rank)] = _LETTERS.index(oper)
+        seq = _sequences(rows, update & ~derived, moved & ~derived, partner, following)
+        why = _why(bad, {NO_START: headless, NO_COMMIT: ~state.committed, OTHER_ROW: other_row})
         names = [c for c in rows.schema.names if c not in _DROPPED]
         arrays = [
             *(rows[c] for c in names),
@@ -185,7 +185,8 @@ class Pairs:
         return pa.RecordBatch.from_arrays(arrays, names=named).slice(0, ends)
 
     def _same(self, rows: pa.RecordBatch, exact: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """`EXACT` and `SAME` of records: of a truncate, whose DATA is no row, by its bytes."""
+        """Returns `EXACT` and `SAME` of records; a truncate, whose DATA is no row, is compared by its
+        bytes."""
         truncates = pc.equal(rows["RECID"], DDL)
         exact = pc.fill_null(pc.if_else(truncates, pc.equal(rows["DATA"], self.truncate), exact), False)
         usual = pc.and_(pc.equal(rows["FLAGS"], DATA), pc.equal(rows["RECNAME"], record_names(rows["RECID"])))
@@ -193,16 +194,16 @@ class Pairs:
         return exact, pc.fill_null(kept, False)
 
 
-def skipped(policy: str, of: Of, recid: Ints, statement: Ints) -> Bools:
-    """Records that the policy (the option `capture_off`) keeps from being changes. A delete in a statement
-    that inserts into the table, too, is half of a key change: `skip-deletes` lets it be."""
+def skipped(policy: str, state: RecordStates, recid: Ints, statement: Ints) -> Bools:
+    """Returns the records that are no changes under the policy (the option `capture_off`). A delete in a
+    statement that also inserts into the table is half of a key change: `skip-deletes` does not skip it."""
     if policy == "keep":
         return np.zeros(len(recid), np.bool_)
-    if policy == "skip-all" or not of.off.any():
-        return of.off
-    both = statement * (int(of.part.max(initial=0)) + 1) + of.part
+    if policy == "skip-all" or not state.off.any():
+        return state.off
+    both = statement * (int(state.part.max(initial=0)) + 1) + state.part
     inserts = np.isin(both, both[recid == REC_INSERT])
-    found: Bools = of.off & (recid == REC_DELETE) & ~inserts
+    found: Bools = state.off & (recid == REC_DELETE) & ~inserts
     return found
 
 
@@ -212,14 +213,14 @@ def concatenated(first: pa.RecordBatch, then: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def statements(rows: pa.RecordBatch) -> Ints:
-    """A number for each transaction, table and statement, ascending."""
+    """Returns a number for each transaction, table and statement, ascending."""
     return _runs([*_plain(rows["TRXID"]), *_plain(rows["RELID"]), *_plain(rows["STMTTRXID"])], rows.num_rows)
 
 
-def _groups(rows: pa.RecordBatch, statement: Ints, of: Of) -> Ints:
-    """A number for each group of records that are neighbours to one another, ascending."""
-    made, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
-    return _runs([statement, of.part, made, moves], rows.num_rows)
+def _groups(rows: pa.RecordBatch, statement: Ints, state: RecordStates) -> Ints:
+    """Returns a number for each group of neighbouring records, ascending."""
+    result, moves = (rows[c].to_numpy(zero_copy_only=False) for c in (MADE, MOVES))
+    return _runs([statement, state.part, result, moves], rows.num_rows)
 
 
 def _plain(values: pa.Array) -> list[npt.NDArray[np.generic]]:
@@ -237,7 +238,8 @@ def _runs(columns: Sequence[npt.NDArray[np.generic]], n: int) -> Ints:
 
 
 def _alternate(recid: Ints, group: Ints, *, strict: bool) -> Bools:
-    """Whether no two neighbours of a record's group are of one kind; `strict`: those before the first."""
+    """Whether no two neighbours in a record's group are of the same kind; `strict`: those before the
+    first."""
     again = np.zeros(len(recid), np.bool_)
     again[1:] = (group[1:] == group[:-1]) & (recid[1:] == recid[:-1])
     if len(again):
@@ -251,7 +253,7 @@ def _alternate(recid: Ints, group: Ints, *, strict: bool) -> Bools:
 def _moved(
     rows: pa.RecordBatch, group: Ints, recid: Ints, moves: Bools, *, strict: bool
 ) -> tuple[Bools, Ints]:
-    """Which records may be halves of key changes, and their other halves."""
+    """Returns which records may be halves of key changes, and their other halves."""
     n = len(recid)
     first = np.searchsorted(group, group)
     size = np.searchsorted(group, group, "right") - first
@@ -263,7 +265,7 @@ def _moved(
 
 
 def numbered(columns: Sequence[pa.Array], n: int) -> Ints:
-    """A number for each different key; NULL is a value like others."""
+    """Returns a number for each different key; NULL is an ordinary value."""
     key = np.zeros(n, np.int64)
     for place, values in enumerate(columns):
         known = values.dictionary_encode(null_encoding="encode")
@@ -276,7 +278,7 @@ def numbered(columns: Sequence[pa.Array], n: int) -> Ints:
 def _sequences(
     rows: pa.RecordBatch, update: Bools, moved: Bools, partner: Ints, following: Ints
 ) -> pa.StringArray:
-    """The change sequences, of pairs that of the one following."""
+    """Returns the change sequences; pairs have that of their second record."""
     seq = sequences(address_bytes(rows["LOGADDR"])) if rows.num_rows else pa.array([], pa.string())
     at = np.arange(len(seq))
     at = np.where(update, following, np.where(moved, np.maximum(partner, at), at))
@@ -284,9 +286,9 @@ def _sequences(
 
 
 def _why(bad: pa.Array, reasons: Mapping[str, Bools]) -> pa.Array:
-    made = bad
+    result = bad
     for text, condition in reasons.items():
         if condition.any():
             reason = pc.if_else(pa.array(condition), pa.scalar(text), pa.scalar(None, pa.string()))
-            made = pc.coalesce(pc.binary_join_element_wise(made, reason, "; "), made, reason)
-    return made
+            result = pc.coalesce(pc.binary_join_element_wise(result, reason, "; "), result, reason)
+    return result

@@ -49,15 +49,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RECORDS, TABLES, FIELDS = (f"{SYSTEM}.{t.name}" for t in (SYS_LOG, SYS_TABLES, SYS_COLUMNS))
-"""Tables of what is not a row change: records of other kinds, and the system tables."""
+"""The tables of records that are not row changes, and of the system tables."""
 _SYSTEM = (RECORDS, TABLES, FIELDS)
 NAMES = ["statement_id", *(NATIVE + c for c in KEPT)]
 _RANK_OPERS = {RANKS[o]: o for o in (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE)}
 
 
 def read(tables: Tables, options: SolidOptions) -> Read:
-    """Canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are small),
-    and one record's LOGADDR is read for its length unless the options give it."""
+    """Returns canonical change tables of log extracts. SYS_TABLES and SYS_COLUMNS are collected (they are
+    small), and the length of LOGADDR is read from one record unless the options give it."""
     sorted_out = {
         kind.name: [
             _conformed(df, kind, name, options) for name, df in tables.items() if kind_of(df.columns) == kind
@@ -72,7 +72,7 @@ def read(tables: Tables, options: SolidOptions) -> Read:
     every = layouts(rows[0], rows[1], options.key_columns(), options.names)
     unknown = options.unknown_tables({x.table for x in every})
     found = [x for x in every if options.wants(x.table)]
-    made: dict[str, ChangeTable] = {}
+    result: dict[str, ChangeTable] = {}
     pending = {}
     by_table: dict[str, list[SolidLayout]] = {}
     for x in found:
@@ -82,28 +82,28 @@ def read(tables: Tables, options: SolidOptions) -> Read:
         logs = [name for name, df in tables.items() if kind_of(df.columns) == SYS_LOG]
         source = in_ranges(tables, logs, length) or ShuffledLog(log, length)
         for name, mine in by_table.items():
-            made[name] = table_changes(source, name, mine, found, options)
+            result[name] = table_changes(source, name, mine, found, options)
         rule = OfLog(tuple(found), bool(options.tables), length)
         records, waiting = source.others(rule, OtherRecords(options.capture_off, options.keep_records))
         said = F.lit("its transaction has no COMMIT yet").alias(WHY)
         pending[SYS_LOG.name] = waiting.select(*_vendor(waiting), said)
-        made[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
+        result[RECORDS] = _system(records, SYS_LOG, RECORDS, F.col(SEQ))
     if options.keep_records and not _implied(rows, by_table):
         for name, kind in ((TABLES, SYS_TABLES), (FIELDS, SYS_COLUMNS)):
             if kind.name in one:
-                made[name] = _system(one[kind.name], kind, name, None)
-    apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in made if n in _SYSTEM}
-    keyless = {n: "SYS_COLUMNS names no key" for n, x in by_table.items() if not x[-1].key}
+                result[name] = _system(one[kind.name], kind, name, None)
+    apart = {n: "the log's own records" if n == RECORDS else "a system table" for n in result if n in _SYSTEM}
+    keyless = {n: "SYS_COLUMNS has no key" for n, x in by_table.items() if not x[-1].key}
     again = {n: words for n, x in by_table.items() if (words := made_again(x)) is not None}
     notes = (*unknown, *_notes(one, tables), *(f"{n}: {words}" for n, words in again.items()))
     ids = {x.table: x.known_by for x in found if x.known_by}
-    return Read(made, pending, notes, apart=apart, keyless=keyless, made_again=again, ids=ids)
+    return Read(result, pending, notes, apart=apart, keyless=keyless, made_again=again, ids=ids)
 
 
 def table_changes(
     log: LogReader, name: str, mine: Sequence[SolidLayout], all: Sequence[SolidLayout], options: SolidOptions
 ) -> ChangeTable:
-    """The change table for the layouts `mine`, from a log; `all` are the layouts of every table."""
+    """Returns the change table for the layouts `mine`, from a log; `all` are the layouts of every table."""
     columns = union(mine)
     decoding = Decoding(tuple(x.fields for x in mine), tuple(columns), options.style())
     key = tuple(i for i, (c, _) in enumerate(columns) if c in mine[-1].key)
@@ -115,9 +115,9 @@ def table_changes(
 
 
 def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, Column]:
-    """The canonical headers. What only solidDB has is kept in native headers, unless writing produces the
-    same."""
-    made, kept = F.col(MADE), F.col(SAME)
+    """Returns the canonical headers. Values that only solidDB has become native headers, unless writing would
+    generate the same."""
+    result, kept = F.col(MADE), F.col(SAME)
     start = data_start([*HEADERS, *NAMES])
     there = F.lit(None).cast("binary")
     for place, x in enumerate(mine):
@@ -129,7 +129,7 @@ def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, C
         "change_seq": F.col(SEQ),
         "change_oper": F.col(OPER),
         "stream_position": F.when(~kept, F.hex("LOGADDR")),
-        "transaction_id": F.when(~(made & (F.col("TRXID") < 0)), F.col("TRXID").cast("string")),
+        "transaction_id": F.when(~(result & (F.col("TRXID") < 0)), F.col("TRXID").cast("string")),
         "column_mask": there,
         "statement_id": F.col("STMTTRXID"),
     }
@@ -139,7 +139,7 @@ def _headers(mine: Sequence[SolidLayout], columns: Sequence[str]) -> dict[str, C
 
 
 def kind_of(columns: Iterable[str]) -> VendorTable | None:
-    """Which of solidDB's tables has these columns.
+    """Returns the table of solidDB that has these columns.
 
     >>> kind_of(["recid", "logaddr"]).name
     'SYS_LOG'
@@ -154,8 +154,8 @@ def kind_of(columns: Iterable[str]) -> VendorTable | None:
 
 
 def _conformed(df: DataFrame, kind: VendorTable, name: str, options: SolidOptions) -> DataFrame:
-    made = conform(df, kind, where=name, base64=options.binary == "base64")
-    return made.select(*[c.name for c in kind.columns], *[c for c in ADDED_COLUMNS if c in made.columns])
+    result = conform(df, kind, where=name, base64=options.binary == "base64")
+    return result.select(*[c.name for c in kind.columns], *[c for c in ADDED_COLUMNS if c in result.columns])
 
 
 def _union(a: DataFrame, b: DataFrame) -> DataFrame:
@@ -167,14 +167,14 @@ def _collected(df: DataFrame | None, kind: VendorTable) -> list[Row]:
         return []
     names = [c.name for c in kind.columns]
     rows = df.filter(f"{WHY} is null").select(*names).collect()
-    return list({repr(r): r.asDict() for r in rows}.values())  # the same extract may be there twice
+    return list({repr(r): r.asDict() for r in rows}.values())  # the input may contain the same extract twice
 
 
 def _implied(rows: Sequence[Sequence[Row]], by_table: dict[str, list[SolidLayout]]) -> bool:
     """Whether the system tables are those that writing these tables would generate."""
     specs = [(n, tuple(union(x)), x[-1].key) for n, x in by_table.items()]
-    made = generated_rows(specs)
-    return same(rows[0], made[0], SYS_TABLES) and same(rows[1], made[1], SYS_COLUMNS)
+    result = generated_rows(specs)
+    return same(rows[0], result[0], SYS_TABLES) and same(rows[1], result[1], SYS_COLUMNS)
 
 
 def _notes(one: dict[str, DataFrame], tables: Tables) -> tuple[str, ...]:
@@ -195,12 +195,12 @@ def _vendor(df: DataFrame) -> list[str]:
 
 
 def _system(df: DataFrame, kind: VendorTable, name: str, seq: Column | None) -> ChangeTable:
-    """A system table, or records, as a change table of inserts with the vendor's own columns."""
+    """Returns a system table, or records, as a change table of inserts with the vendor's own columns."""
     columns = [c.name for c in kind.columns]
     if seq is None:
         df = df.dropDuplicates([*columns, *(c for c in (WHY, RAW) if c in df.columns)])
-        # Rows of a layout are valid from the same place on: all that matters for their order is that none
-        # occurs twice.
+        # Rows of a layout are valid from the same position on: it only matters for their order that none is a
+        # duplicate.
         order = Window.orderBy(F.col(FROM).asc_nulls_first(), "ID", F.to_json(F.struct(*columns)))
         seq = F.lpad(F.row_number().over(order).cast("string"), WIDTH, "0")
     raw = F.to_json(F.struct(*[c.name for c in kind.columns]))

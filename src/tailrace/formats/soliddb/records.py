@@ -1,4 +1,5 @@
-"""A table's changes -> its records of SYS_LOG, in arrays: inside Spark's tasks, or over rows of a small log.
+"""Converts a table's changes to its records of SYS_LOG, in arrays: in Spark's tasks, or for rows of a small
+log.
 
 Source: spec/soliddb.md §2-§5.
 """
@@ -36,8 +37,8 @@ from .pairs import numbered
 from .tables import SolidLayout
 
 SEQ, OPER, OWN = "_seq", "_oper", "_native"
-"""Columns that changes come with: change sequence, operation, whether the row has solidDB's own values
-(`_LOGADDR`, `_RECID`, ...)."""
+"""Columns of changes: change sequence, operation, whether the row has solidDB's own values (`_LOGADDR`,
+`_RECID`, ...)."""
 _OPERS = (BEFORE, DELETE, INSERT, UPDATE, TRUNCATE)
 _RECIDS = np.array([REC_BEFORE, REC_DELETE, REC_INSERT, REC_UPDATE, DDL], np.int32)
 _RANKS = np.array([RANKS[o] for o in _OPERS], np.uint8)
@@ -50,16 +51,16 @@ ENDS = "TRXID bigint, _first binary, _last binary"
 
 @dataclass(frozen=True)
 class Records:
-    """Makes the records of one table's changes: B directly before its U, if there is a key.
+    """Creates the records of one table's changes: B directly before its U, if there is a key.
 
     A batch has `SEQ`, `OPER`, `TRXID`, `STMTTRXID`, the values `_c0`, `_c1`, ..., and with `own` `OWN` and
     solidDB's own values.
 
     Attributes:
         table: its name.
-        layouts: its layouts; without any there are no records.
-        encoding: how rows become DATA; its fields are those of `layouts`.
-        key: places of the key's columns.
+        layouts: its layouts; without any, no records are created.
+        encoding: encodes rows as DATA; its fields are those of `layouts`.
+        key: indexes of the key's columns.
         length: bytes of a LOGADDR.
         own: whether rows may have solidDB's own values.
     """
@@ -72,7 +73,7 @@ class Records:
     own: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of a task's changes; a B at the end of a batch waits for its U."""
+        """Yields the records of a task's changes; a B at the end of a batch waits for its U."""
         rest: list[pa.RecordBatch] = []
         for batch in batches:
             if not batch.num_rows or not self.layouts:
@@ -88,7 +89,7 @@ class Records:
             yield self.records(batch)
 
     def records(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of these changes."""
+        """Returns the records of these changes."""
         n = rows.num_rows
         letter = _letters(rows[OPER])
         recid = pa.array(_RECIDS[letter], mask=letter < 0)
@@ -106,7 +107,7 @@ class Records:
         if self.own:
             relid = pc.coalesce(relid, rows["_RELID"])
             data = pc.coalesce(pc.if_else(rows[OWN], rows["_DATA"], None), data)
-        made = {
+        result = {
             "RECID": recid,
             "RECNAME": self._or_own(rows, "RECNAME", _names(recid)),
             "TRXID": rows["TRXID"],
@@ -117,13 +118,13 @@ class Records:
             "DATA": data,
             "TEXTDATA": self._or_own(rows, "TEXTDATA", pa.nulls(n, pa.string())),
         }
-        return _batch(made)
+        return _batch(result)
 
-    def _or_own(self, rows: pa.RecordBatch, name: str, made: pa.Array) -> pa.Array:
-        return pc.if_else(rows[OWN], rows[f"_{name}"], made) if self.own else made
+    def _or_own(self, rows: pa.RecordBatch, name: str, derived: pa.Array) -> pa.Array:
+        return pc.if_else(rows[OWN], rows[f"_{name}"], derived) if self.own else derived
 
     def _moved(self, rows: pa.RecordBatch, letter: Ints) -> Bools:
-        """Which rows belong to an update that changes the key."""
+        """Returns which rows belong to an update that changes the key."""
         seq, n = rows[SEQ], rows.num_rows
         pair = np.zeros(n, np.bool_)
         if n > 1:
@@ -137,20 +138,20 @@ class Records:
         return moved
 
     def _addresses(self, rows: pa.RecordBatch, letter: Ints) -> pa.Array:
-        """LOGADDR of each row."""
+        """Returns LOGADDR of each row."""
         if not self.own:
             return made_addresses(rows[SEQ], letter, self.length)
         own = rows[OWN].to_numpy(zero_copy_only=False)
         if own.all():
             return rows["_LOGADDR"]
         at = np.flatnonzero(~own)
-        made = made_addresses(rows[SEQ].take(pa.array(at)), letter[at], self.length)
+        result = made_addresses(rows[SEQ].take(pa.array(at)), letter[at], self.length)
         place = np.zeros(len(own), np.int64)
         place[at] = np.arange(len(at))
-        return pc.if_else(rows[OWN], rows["_LOGADDR"], made.take(pa.array(place)))
+        return pc.if_else(rows[OWN], rows["_LOGADDR"], result.take(pa.array(place)))
 
     def _layout(self, rows: pa.RecordBatch, recid: pa.Array, address: pa.Array) -> pa.Array:
-        """The index of the layout that is valid for each row record; NULL if there is none."""
+        """Returns the index of the layout that is valid for each row record; NULL if no layout is."""
         n = rows.num_rows
         found = np.full(n, -1, np.int32)
         for place, x in sorted(enumerate(self.layouts), key=lambda p: p[1].start):
@@ -167,7 +168,7 @@ class Records:
 
 
 def made_addresses(seqs: pa.StringArray, letter: Ints, length: int) -> pa.Array:
-    """LOGADDR made from change sequences, for rows with these operations."""
+    """Returns LOGADDR derived from change sequences, for rows with these operations."""
     octets = addresses(seqs, np.where(letter < 0, 0, _RANKS[letter]).astype(np.uint8), length)
     ends = np.arange(len(octets) + 1, dtype=np.int32) * length
     return pa.Array.from_buffers(
@@ -182,7 +183,7 @@ class Ends:
     length: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What a task's batches have, each by itself."""
+        """Yields the first and the last LOGADDR of each transaction, for each batch of a task."""
         for batch in batches:
             if batch.num_rows:
                 address = made_addresses(batch[SEQ], _letters(batch[OPER]), self.length)
@@ -190,7 +191,7 @@ class Ends:
 
 
 def ends(transaction: pa.Array, first: pa.Array, last: pa.Array) -> pa.RecordBatch:
-    """One row per transaction: the least `_first` and the greatest `_last`."""
+    """Returns a row per transaction: the least `_first` and the greatest `_last`."""
     rows = pa.table({"TRXID": transaction, "_first": first, "_last": last})
     found = []
     for column, order in (("_first", "ascending"), ("_last", "descending")):
@@ -198,12 +199,14 @@ def ends(transaction: pa.Array, first: pa.Array, last: pa.Array) -> pa.RecordBat
         ids = ordered["TRXID"].to_numpy()
         begins = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
         found.append(ordered.take(pa.array(begins)))
-    made = [found[0]["TRXID"], found[0]["_first"], found[1]["_last"]]
-    return pa.RecordBatch.from_arrays([c.combine_chunks() for c in made], names=["TRXID", "_first", "_last"])
+    result = [found[0]["TRXID"], found[0]["_first"], found[1]["_last"]]
+    return pa.RecordBatch.from_arrays(
+        [c.combine_chunks() for c in result], names=["TRXID", "_first", "_last"]
+    )
 
 
 def marks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """TRX_START and COMMIT around the changes of transactions (`ends`)."""
+    """Yields TRX_START and COMMIT around the changes of transactions (`ends`)."""
     for batch in batches:
         n = batch.num_rows
         for recid, place, rank in ((START, "_first", "start"), (COMMIT, "_last", "commit")):
@@ -228,7 +231,7 @@ def _names(recid: pa.Array) -> pa.Array:
     return pa.array(list(RECNAMES.values())).take(known)
 
 
-def _batch(made: dict[str, pa.Array]) -> pa.RecordBatch:
-    n = len(made["RECID"])
-    arrays = [made[c].cast(kind) if c in made else pa.nulls(n, kind) for c, kind in _KINDS.items()]
+def _batch(result: dict[str, pa.Array]) -> pa.RecordBatch:
+    n = len(result["RECID"])
+    arrays = [result[c].cast(kind) if c in result else pa.nulls(n, kind) for c, kind in _KINDS.items()]
     return pa.RecordBatch.from_arrays(arrays, names=COLUMNS)

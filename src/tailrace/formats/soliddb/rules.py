@@ -1,4 +1,4 @@
-"""The records that belong to a table, and those that are no changes, decided in arrays.
+"""Selects the records of a table, and those that are no changes, in arrays.
 
 Source: spec/soliddb.md §2-§5.
 """
@@ -34,15 +34,15 @@ from .log import (
 from .tables import SolidLayout
 
 MARK, MADE, MOVES = "_mark", "_made", "_moves"
-"""Columns added to records: whether one is a mark of a transaction, has a LOGADDR made from a change
+"""Columns added to records: whether a record is a mark of a transaction, has a LOGADDR derived from a change
 sequence, inserts or deletes."""
 CHANGE, OFF = "_change", "_off"
-"""Columns added to the records of a whole log: whether one is a change of a known table; whether it begins a
-transaction with CAPTURE_OFF."""
+"""Columns added to the records of a complete log: whether a record is a change of a known table; whether it
+starts a transaction with CAPTURE_OFF."""
 LAYOUT = "_layout"
 """Column added to a table's records: the index of the layout of their DATA."""
 JUDGED_BY = ("RECID", "RECNAME", "TRXID", "RELID", "FLAGS", "LOGADDR", "DATA", WHY)
-"""The columns of a record that rules decide by; of DATA only that of DDL, and whether there is any."""
+"""The columns of a record that rules need; DATA only of DDL, and whether it exists."""
 _RECIDS_OF_RANK = {
     RANKS[BEFORE]: (REC_BEFORE, REC_DELETE), RANKS[DELETE]: (REC_DELETE,), RANKS[INSERT]: (REC_INSERT,),
     RANKS[UPDATE]: (REC_UPDATE, REC_INSERT), RANKS[TRUNCATE]: (DDL,),
@@ -51,7 +51,7 @@ _RECIDS_OF_RANK = {
 
 @dataclass(frozen=True)
 class OfTable:
-    """A table's good records and the transaction marks, with the index of their layout.
+    """Selects a table's good records and the transaction marks, with the index of their layout.
 
     Attributes:
         mine: the table's layouts.
@@ -69,17 +69,17 @@ class OfTable:
         return {WHY: pa.string(), RANK: pa.int32(), LAYOUT: pa.int32(), MADE: flag, MARK: flag, MOVES: flag}
 
     def judged(self, log: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """Which records (`JUDGED_BY`) are taken, and the columns that are added."""
+        """Returns which records (`JUDGED_BY`) are selected, and the additional columns."""
         recid = log["RECID"]
         mine = pc.and_(is_row(recid), _among(log["RELID"], {x.relid for x in self.mine}))
         mine = pc.or_(mine, _empties(log, self.mine, self.all))
         stays, rank, why = checked(log, self.length)
         taken = pc.and_(pc.and_(pc.or_(mine, _among(recid, (START, COMMIT))), stays), why.is_null())
         layout = _layout_of(log, self.mine)
-        return taken, {WHY: why, RANK: rank, LAYOUT: layout, MADE: _made(rank, recid), **_marked(recid)}
+        return taken, {WHY: why, RANK: rank, LAYOUT: layout, MADE: _is_derived(rank, recid), **_marked(recid)}
 
     def __call__(self, log: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a log that are taken, with the columns that are added and without `RAW`."""
+        """Returns the selected records of a log, with the additional columns and without `RAW`."""
         some = {*(x.relid for x in self.mine)}
         # Records of other tables need no checks; `judged` decides on the rest.
         other = pc.and_(is_row(log["RECID"]), pc.invert(_among(log["RELID"], some)))
@@ -88,11 +88,11 @@ class OfTable:
 
 @dataclass(frozen=True)
 class OfLog:
-    """All records with `CHANGE`: whether they are changes of one of the tables.
+    """Selects all records, with `CHANGE`: whether they are changes of one of the tables.
 
     Attributes:
         all: the layouts of every table.
-        some: whether only some tables are wanted: records of others are not bad then.
+        some: whether only some tables are wanted; then records of others are not bad.
         length: bytes of a LOGADDR.
     """
 
@@ -106,7 +106,7 @@ class OfLog:
         return {WHY: pa.string(), **flags}
 
     def judged(self, log: pa.RecordBatch) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """Which records (`JUDGED_BY`) are taken, and the columns that are added."""
+        """Returns which records (`JUDGED_BY`) are selected, and the additional columns."""
         stays, rank, why = checked(log, self.length)
         recid = log["RECID"]
         rows, known = is_row(recid), _among(log["RELID"], {x.relid for x in self.all})
@@ -116,26 +116,26 @@ class OfLog:
         good = why.is_null()
         change = pc.and_(good, pc.or_(pc.and_(rows, known), _empties(log, self.all, self.all)))
         off = pc.and_(pc.equal(recid, START), pc.not_equal(pc.bit_wise_and(log["FLAGS"], CAPTURE_OFF), 0))
-        made = pc.and_(_made(rank, recid), good)
-        flags = {CHANGE: change, OFF: pc.and_(pc.fill_null(off, False), good), MADE: made}
+        result = pc.and_(_is_derived(rank, recid), good)
+        flags = {CHANGE: change, OFF: pc.and_(pc.fill_null(off, False), good), MADE: result}
         return stays, {WHY: why, **flags, **_marked(recid)}
 
     def __call__(self, log: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a log, with the columns that are added."""
+        """Returns the records of a log, with the additional columns."""
         return _with(log, self)
 
 
 def _with(log: pa.RecordBatch, rule: OfTable | OfLog) -> pa.RecordBatch:
-    """The records that a rule takes, with the columns that it adds."""
+    """Returns the records that a rule selects, with its additional columns."""
     taken, more = rule.judged(log)
     kept = [n for n in log.schema.names if n not in more and (n != RAW or isinstance(rule, OfLog))]
     arrays = [*(log[n] for n in kept), *more.values()]
-    made = pa.RecordBatch.from_arrays(arrays, names=[*kept, *more])
-    return made if taken.true_count == len(taken) else made.filter(taken)
+    result = pa.RecordBatch.from_arrays(arrays, names=[*kept, *more])
+    return result if taken.true_count == len(taken) else result.filter(taken)
 
 
 def _among(values: pa.Array, some: Iterable[int]) -> pa.Array:
-    """Whether a number is one of some; false for NULL."""
+    """Whether a number is among `some`; false for NULL."""
     return pc.is_in(values, pa.array(list(some), values.type))
 
 
@@ -150,7 +150,7 @@ def _unknown(relid: pa.Array) -> pa.Array:
 
 def _empties(log: pa.RecordBatch, mine: Sequence[SolidLayout], all: Sequence[SolidLayout]) -> pa.Array:
     """Whether a record is a truncate of one of the tables `mine`: by RELID, or, if no table has the RELID, by
-    the name in DATA if one table alone has it."""
+    the name in DATA if only one table has it."""
     found = is_truncate(log["RECID"], log["DATA"])
     if not found.true_count:
         return found
@@ -170,7 +170,7 @@ def _empties(log: pa.RecordBatch, mine: Sequence[SolidLayout], all: Sequence[Sol
 
 
 def _layout_of(log: pa.RecordBatch, mine: Sequence[SolidLayout]) -> pa.Array:
-    """The index in `mine` of the layout valid for a row record; NULL if there is none."""
+    """Returns the index in `mine` of the layout that is valid for a row record; NULL if no layout is."""
     found = np.full(log.num_rows, -1, np.int32)
     for place, x in sorted(enumerate(mine), key=lambda p: p[1].start):
         fits = pc.fill_null(pc.equal(log["RELID"], x.relid), True)
@@ -181,8 +181,8 @@ def _layout_of(log: pa.RecordBatch, mine: Sequence[SolidLayout]) -> pa.Array:
     return pa.array(found, mask=~rows | (found < 0))
 
 
-def _made(rank: pa.Array, recid: pa.Array) -> pa.Array:
-    """Whether a row record has a LOGADDR that was made from a change sequence: by its rank."""
+def _is_derived(rank: pa.Array, recid: pa.Array) -> pa.Array:
+    """Whether a row record has a LOGADDR that was derived from a change sequence: by its rank."""
     found: pa.Array = pa.array(np.zeros(len(rank), np.bool_))
     if rank.null_count == len(rank):
         return found

@@ -1,13 +1,13 @@
-"""solidDB's system tables as far as they say how DATA is read: SYS_TABLES and SYS_COLUMNS, over time.
+"""Interprets the system tables that define how DATA is read: SYS_TABLES and SYS_COLUMNS, over time.
 
-Source: spec/soliddb.md §6. Both are small and are worked on as rows on the driver.
+Source: spec/soliddb.md §6. Both are small and are processed as rows in the driver.
 
-A table is called `schema.table`, preceded by the catalog where several have one of that name. So a name may
-change when another catalog gets such a table, or loses it: `tailrace apply` keeps the names that it gave
-(`Format.ids_option`), by id, which is the name with its catalog.
+A table's name is `schema.table`, preceded by the catalog if several catalogs have a table of that name. So a
+name may change when another catalog gets or loses such a table. `tailrace apply` keeps the names of earlier
+runs (`Format.ids_option`), by id, which is the name with its catalog.
 
-An extract may say from which LOGADDR a row holds (`FROM_LOGADDR`, our own column; NULL: from the start): all
-rows of a table with the same one are its layout from there on.
+An extract may contain the LOGADDR from which a row is valid (`FROM_LOGADDR`, our own column; NULL: from the
+start): all rows of a table with the same one are its layout from there on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYSTEM = "_SYSTEM"
 """The schema of solidDB's system tables."""
 FROM = "FROM_LOGADDR"
 FIRST_RELID = 10_000
-"""Generated table ids begin here: solidDB gives its own tables lower ones."""
+"""The first generated table id; solidDB's own tables have lower ones."""
 
 SYS_TABLES = VendorTable(
     "SYS_TABLES",
@@ -39,7 +39,7 @@ SYS_TABLES = VendorTable(
             ("ID", "int", "SYS_LOG.RELID"), ("TABLE_NAME", "string", "name"),
             ("TABLE_TYPE", "string", "sort"),
             ("TABLE_SCHEMA", "string", "schema"), ("TABLE_CATALOG", "string", "catalog"),
-            ("CREATIME", "timestamp", "made at"), ("CHECKSTRING", "string", "constraints"),
+            ("CREATIME", "timestamp", "created at"), ("CHECKSTRING", "string", "constraints"),
             ("REMARKS", "string", "remarks"), (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
@@ -57,10 +57,10 @@ SYS_COLUMNS = VendorTable(
             ("DATA_TYPE_NUMBER", "int", "type family of the engine"), ("CHAR_MAX_LENGTH", "int", "length"),
             ("NUMERIC_PRECISION", "int", "digits"), ("NUMERIC_PREC_RADIX", "int", "radix of digits"),
             ("NUMERIC_SCALE", "int", "digits after the decimal point"), ("NULLABLE", "string", "YES or NO"),
-            ("NULLABLE_ODBC", "int", "the same, as ODBC says it"), ("FORMAT", "string", "format"),
+            ("NULLABLE_ODBC", "int", "the same in ODBC's form"), ("FORMAT", "string", "format"),
             ("DEFAULT_VAL", "string", "default"), ("ATTR_TYPE", "int", "0: the user's column"),
-            ("REMARKS", "string", "remarks; in tables written by tailrace the lake type and the place "
-                                  "in the key"),
+            ("REMARKS", "string", "remarks; in tables written by tailrace the lake type and the rank in "
+                                  "the key"),
             (FROM, "binary", "added by tailrace: valid from that LOGADDR"),
         )
     ),
@@ -104,22 +104,23 @@ MADE = {
 
 @dataclass(frozen=True)
 class TableName:
-    """A table's name, and its id; empty if its catalog is not known."""
+    """A table's name, and its id; empty if its catalog is unknown."""
 
     name: str
     id: str
 
 
 def bare_name(row: Row) -> str:
-    """`schema.table` of a row of SYS_TABLES."""
+    """Returns `schema.table` of a row of SYS_TABLES."""
     return f"{row['TABLE_SCHEMA']}.{row['TABLE_NAME']}" if row["TABLE_SCHEMA"] else str(row["TABLE_NAME"])
 
 
 def table_names(rows: Collection[Row], given: Mapping[str, str]) -> dict[int, TableName]:
-    """The names of tables by RELID, from their rows of SYS_TABLES; `given`: those that are known by id.
+    """Returns the names of tables by RELID, from their rows of SYS_TABLES; `given`: names that are known by
+    id.
 
     Raises:
-        FormatError: tables of several catalogs would have one name.
+        FormatError: tables of several catalogs would have the same name.
     """
     places: dict[str, set[object]] = {}
     for row in rows:
@@ -137,7 +138,7 @@ def table_names(rows: Collection[Row], given: Mapping[str, str]) -> dict[int, Ta
             raise FormatError(
                 f"{other} and {full or bare} would both be {name}",
                 where="SYS_TABLES",
-                hint=f"give one of them another name: `--option 'names={full or other}={full or other}'`",
+                hint=f"rename one of them: `--option 'names={full or other}={full or other}'`",
             )
         found[row["ID"]] = TableName(name, full)
     return found
@@ -145,7 +146,7 @@ def table_names(rows: Collection[Row], given: Mapping[str, str]) -> dict[int, Ta
 
 @dataclass(frozen=True)
 class SolidLayout:
-    """The columns of one table id from a LOGADDR on, in DATA's order; its key as far as it is known."""
+    """The columns of one table id from a LOGADDR on, in DATA's order, and its key if it is known."""
 
     relid: int
     start: bytes
@@ -163,11 +164,11 @@ def layouts(
     keys: Mapping[str, Sequence[str]],
     given: Mapping[str, str] | None = None,
 ) -> list[SolidLayout]:
-    """The layouts in SYS_TABLES and SYS_COLUMNS rows, by table id and start. Views and solidDB's own tables
-    are skipped; how a table is called says `table_names`, which takes the `given` names.
+    """Returns the layouts in SYS_TABLES and SYS_COLUMNS rows, by table id and start. Views and solidDB's own
+    tables are skipped; `table_names` determines a table's name from the `given` names.
 
     Raises:
-        FormatError: a table has no column that `keys` (the option) names; tables would have one name.
+        FormatError: a table does not have a column of the option `keys`; tables would have the same name.
     """
     newest: dict[int, Row] = {}
     for row in sorted(tables, key=_start):
@@ -196,18 +197,20 @@ def layouts(
 
 
 Layouts = Mapping[tuple[int, bytes], Sequence[Mapping[str, Any]]]
-"""Rows of SYS_COLUMNS by table id and the LOGADDR from which they hold."""
+"""Rows of SYS_COLUMNS by table id and the LOGADDR from which they are valid."""
 
 
 def column_id(relid: int, number: int) -> int:
-    """SYS_COLUMNS.ID of a generated row, of the column's number in its table."""
+    """Returns SYS_COLUMNS.ID of a generated row, from the column's number in its table."""
     return (relid * 1000 + number) % 2**31
 
 
 def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
-    """The columns of each layout that are the last ones of their names: not those that were dropped before
-    another column got the name. Such a one has another id, or there is a layout in between without the name.
-    A table that was dropped and created has other ids throughout; its columns stay the same.
+    """Returns the columns of each layout that are the last ones with their names, without columns that were
+    dropped before another one got the name. That one has another id, or a layout in between does not have the
+    name.
+
+    A table that was dropped and created again has different ids throughout; its columns stay the same.
     """
     numbered = _numbered(layouts)
     found: dict[tuple[int, bytes], set[str]] = {}
@@ -221,7 +224,7 @@ def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
         stay = last.get(relid, set()).intersection(ids)
         if relid in numbered:
             stay -= _others(ids, later)
-            # One that was called otherwise in between has its id still.
+            # A column with another name in between still has its id.
             stay |= {n for n, one in ids.items() if one is not None and one == newest.get((relid, n))}
         found[relid, start] = last[relid] = stay | (ids.keys() - known)
         known.update(ids)
@@ -231,16 +234,16 @@ def current_columns(layouts: Layouts) -> dict[tuple[int, bytes], set[str]]:
 
 
 def _others(ids: Mapping[str, Any], later: Mapping[str, Any]) -> set[str]:
-    """The names whose column is another one in the next layout. If no column has its id there, ids
-    mean nothing: they number the rows."""
+    """Returns the names that belong to another column in the next layout. If no column has its id there, ids
+    have no meaning: they number the rows."""
     both = {n for n in ids.keys() & later.keys() if None not in (ids[n], later[n])}
     other = {n for n in both if ids[n] != later[n]}
     return other if other != both else set()
 
 
 def _numbered(layouts: Layouts) -> set[int]:
-    """The tables whose columns have ids. Those that say no more than the place came of an `export-log` that
-    gave a column another one when a column in front of it was dropped."""
+    """Returns the tables whose columns have ids. Ids that only repeat the column's position are from an
+    `export-log` that changed a column's id when an earlier column was dropped."""
     return {
         relid
         for (relid, _), rows in layouts.items()
@@ -249,7 +252,8 @@ def _numbered(layouts: Layouts) -> set[int]:
 
 
 def field(row: Row) -> RowField:
-    """The encoding of one column of SYS_COLUMNS in DATA. A column of an unknown type is kept as bytes."""
+    """Returns the encoding of one column of SYS_COLUMNS in DATA. A column of an unknown type stays as
+    bytes."""
     number = row["SQL_DATA_TYPE_NUM"]
     if number not in SQL:
         number = _BY_NAME.get((row["DATA_TYPE"] or "").upper().split("(")[0].strip())
@@ -266,8 +270,8 @@ def field(row: Row) -> RowField:
 
 
 def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
-    """Names and types of the columns of all layouts of a table, the newest's first. A column whose type
-    changed has the wider of its numeric types (a boolean is 0 or 1), or is text."""
+    """Returns names and types of the columns of all layouts of a table, the newest's first. A column whose
+    type changed has the wider of its numeric types (a boolean is 0 or 1), or is text."""
     types: dict[str, str] = {}
     for one in sorted(found, key=lambda x: x.start, reverse=True):
         for f in filter(lambda f: f.taken, one.fields):
@@ -276,20 +280,21 @@ def union(found: Sequence[SolidLayout]) -> list[tuple[str, str]]:
 
 
 def made_again(found: Sequence[SolidLayout]) -> str | None:
-    """Which RELIDs of a table that was dropped and created have no column of its key; None if all have."""
+    """Returns which RELIDs of a table that was dropped and created do not have its whole key; None if all
+    have it."""
     relids, key = sorted({x.relid for x in found}), found[-1].key
-    lacking = {x.relid: [c for c in key if c not in {f.name for f in x.fields}] for x in found}
+    missing = {x.relid: [c for c in key if c not in {f.name for f in x.fields}] for x in found}
     said = [
-        f"RELID {relid} has no {', '.join(columns)}" for relid, columns in sorted(lacking.items()) if columns
+        f"RELID {relid} has no {', '.join(columns)}" for relid, columns in sorted(missing.items()) if columns
     ]
     if len(relids) < 2 or not said:
         return None
-    lives = ", ".join(map(str, relids))
-    return f"the table was made again (RELIDs {lives}): {'; '.join(said)}, which is in the key"
+    all_ids = ", ".join(map(str, relids))
+    return f"the table was created again (RELIDs {all_ids}): {'; '.join(said)}, which is in the key"
 
 
 def wider(a: str, b: str) -> str:
-    """A type that holds both.
+    """Returns a type that holds both.
 
     >>> wider("int", "bigint"), wider("decimal(5,2)", "decimal(8,1)"), wider("int", "date")
     ('bigint', 'decimal(9,2)', 'string')
@@ -311,10 +316,10 @@ Spec = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...]]
 
 
 def generated_rows(specs: Iterable[Spec], first: int = FIRST_RELID) -> tuple[list[Row], list[Row]]:
-    """SYS_TABLES and SYS_COLUMNS rows for tables that solidDB does not know.
+    """Returns SYS_TABLES and SYS_COLUMNS rows for tables that solidDB does not know.
 
     Raises:
-        UnsupportedError: a column type that solidDB has nothing for.
+        UnsupportedError: solidDB has no type for a column.
     """
     tables, columns = [], []
     for relid, (name, cols, key) in enumerate(sorted(specs), first):
@@ -356,7 +361,7 @@ def same(a: Sequence[Row], b: Sequence[Row], table: VendorTable) -> bool:
 
 
 def rows_of(ct: ChangeTable, table: VendorTable) -> list[Row]:
-    """The good rows of a system table that is carried as a change table."""
+    """Returns the good rows of a system table that was read as a change table."""
     df = ct.df.filter(f"{WHY} is null") if WHY in ct.df.columns else ct.df
     return [r.asDict() for r in df.drop(*ADDED_COLUMNS).select(*[c.name for c in table.columns]).collect()]
 

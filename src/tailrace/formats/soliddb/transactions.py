@@ -1,8 +1,8 @@
-"""Transactions in solidDB's log: the order of their records, what their marks say of the records, and records
-that occur twice.
+"""Handles transactions in solidDB's log: the order of their records, the state of records according to marks,
+and duplicate records.
 
-A transaction begins with TRX_START; where that is missing, after the COMMIT of the one before. In order, its
-marks come first, then its records statement by statement, by LOGADDR. Source: spec/soliddb.md §3.
+A transaction starts with TRX_START; if that is missing, after the COMMIT of the previous one. In order, its
+marks precede its records, which are ordered by statement and LOGADDR. Source: spec/soliddb.md §3.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Marks(NamedTuple):
     off: Bools
 
     def since(self, first: int) -> Marks:
-        """Those from a place on."""
+        """Returns the marks from an index on."""
         return Marks(self.transaction[first:], self.place[first:], self.recid[first:], self.off[first:])
 
 
-class Of(NamedTuple):
-    """Of each record: how many marks are before it, whether its transaction's TRX_START is there, whether its
-    COMMIT is there or may still come, whether its TRX_START has CAPTURE_OFF."""
+class RecordStates(NamedTuple):
+    """The state of each record: the number of marks before it, whether its transaction's TRX_START and COMMIT
+    exist, whether the COMMIT may still follow, and whether its TRX_START has CAPTURE_OFF."""
 
     part: Ints
     begun: Bools
@@ -52,64 +52,66 @@ class Of(NamedTuple):
     waits: Bools
     off: Bools
 
-    def where(self, stays: Bools) -> Of:
-        """Of some records."""
+    def where(self, stays: Bools) -> RecordStates:
+        """Returns the state of the selected records."""
         some = (self.begun, self.committed, self.waits, self.off)
-        return Of(self.part[stays], *(values[stays] for values in some))
+        return RecordStates(self.part[stays], *(values[stays] for values in some))
 
 
 def marks_of(batch: pa.RecordBatch, before: Marks | None) -> Marks:
-    transaction, place = _places(batch)
+    transaction, place = _positions(batch)
     flags = batch["FLAGS"].fill_null(0).to_numpy(zero_copy_only=False)
     recid = batch["RECID"].to_numpy(zero_copy_only=False)
-    made = Marks(transaction, place, recid, (recid == START) & (flags & CAPTURE_OFF != 0))
+    result = Marks(transaction, place, recid, (recid == START) & (flags & CAPTURE_OFF != 0))
     if before is None:
-        return made
-    return Marks(*(np.concatenate(both) for both in zip(before, made, strict=True)))
+        return result
+    return Marks(*(np.concatenate(both) for both in zip(before, result, strict=True)))
 
 
 def needed(marks: Marks, rest: pa.RecordBatch, batch: pa.RecordBatch) -> Marks:
-    """The marks of the transactions that wait, or that the next batch may continue."""
+    """Returns the marks of transactions that wait, or that the next batch may continue."""
     oldest = rest if rest.num_rows else batch.slice(max(batch.num_rows - 1, 0))
     if not oldest.num_rows:
         return marks
-    first = np.searchsorted(marks.transaction, _places(oldest.slice(0, 1))[0][0])
+    first = np.searchsorted(marks.transaction, _positions(oldest.slice(0, 1))[0][0])
     return marks.since(int(first))
 
 
-def _places(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bytes_]]:
-    """The transaction of each record, and its place over all transactions, as bytes that compare."""
+def _positions(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.bytes_], npt.NDArray[np.bytes_]]:
+    """Returns the transaction of each record, and its position over all transactions, as comparable bytes."""
     n = rows.num_rows
-    made = np.zeros((n, 9 + _ADDRESS + 1), np.uint8)
+    result = np.zeros((n, 9 + _ADDRESS + 1), np.uint8)
     trxid = rows["TRXID"]
-    made[:, 0] = 1 + trxid.is_valid().to_numpy(zero_copy_only=False)
+    result[:, 0] = 1 + trxid.is_valid().to_numpy(zero_copy_only=False)
     number = trxid.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ np.uint64(1 << 63)
-    made[:, 1:9] = number.astype(">u8").view(np.uint8).reshape(n, 8)
+    result[:, 1:9] = number.astype(">u8").view(np.uint8).reshape(n, 8)
     address = address_bytes(rows["LOGADDR"])
-    made[:, 9 : 9 + address.shape[1]] = address
-    made[:, -1] = rows["RECID"].to_numpy(zero_copy_only=False) + 1
-    whole = np.ascontiguousarray(made).view(f"S{made.shape[1]}")[:, 0]
-    return np.ascontiguousarray(made[:, :9]).view("S9")[:, 0], whole
+    result[:, 9 : 9 + address.shape[1]] = address
+    result[:, -1] = rows["RECID"].to_numpy(zero_copy_only=False) + 1
+    whole = np.ascontiguousarray(result).view(f"S{result.shape[1]}")[:, 0]
+    return np.ascontiguousarray(result[:, :9]).view("S9")[:, 0], whole
 
 
-def transactions_of(rows: pa.RecordBatch, marks: Marks) -> Of:
-    transaction, place = _places(rows)
+def transactions_of(rows: pa.RecordBatch, marks: Marks) -> RecordStates:
+    transaction, place = _positions(rows)
     part = np.searchsorted(marks.place, place)
     most = len(marks.place) - 1
     if most < 0:
         no = np.zeros(len(part), np.bool_)
-        return Of(part, no, no, ~no, no)
+        return RecordStates(part, no, no, ~no, no)
     following, before = np.minimum(part, most), np.maximum(part - 1, 0)
     next_, last = (
         (part <= most) & (marks.transaction[following] == transaction),
         (part > 0) & (marks.transaction[before] == transaction),
     )
     begun = last & (marks.recid[before] == START)
-    return Of(part, begun, next_ & (marks.recid[following] == COMMIT), ~next_, last & marks.off[before])
+    return RecordStates(
+        part, begun, next_ & (marks.recid[following] == COMMIT), ~next_, last & marks.off[before]
+    )
 
 
 def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
-    """Records with those of a transaction in one task, in order: one shuffle, one sort.
+    """Returns records with those of a transaction in one task, in order, by one shuffle and one sort.
 
     Args:
         log: the records.
@@ -121,7 +123,7 @@ def ordered(log: DataFrame, *, statements: bool = True) -> DataFrame:
 
 
 def order_of(batch: pa.RecordBatch, *, statements: bool = True) -> npt.NDArray[np.int64]:
-    """The places of good records in that order.
+    """Returns the indexes of good records in that order.
 
     >>> order_of(pa.record_batch({
     ...     "TRXID": pa.array([2, 1, 1]), "RECID": pa.array([7, 1, 12]),
@@ -138,14 +140,14 @@ def order_of(batch: pa.RecordBatch, *, statements: bool = True) -> npt.NDArray[n
 
 
 def _numbers(values: pa.Array) -> list[_Numbers]:
-    """Values as numbers that compare as they do, NULL first."""
+    """Returns numbers that compare like the values, NULL first."""
     known = values.is_valid().to_numpy(zero_copy_only=False).astype(np.uint64)
     plain = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return [known, plain.view(np.uint64) ^ np.uint64(1 << 63)]
 
 
 def _parts(address: pa.Array) -> list[_Numbers]:
-    """Addresses as several numbers each that compare as they do, one after the other."""
+    """Returns several numbers for each address that compare like it, one after the other."""
     octets = address_bytes(address)
     padded = np.zeros((len(address), -(-octets.shape[1] // 8) * 8), np.uint8)
     padded[:, : octets.shape[1]] = octets
@@ -155,8 +157,8 @@ def _parts(address: pa.Array) -> list[_Numbers]:
 
 
 def _packed(keys: Sequence[_Numbers]) -> list[_Numbers]:
-    """Fewer numbers that order as these do, the first before the others: what fits into one becomes one."""
-    made: list[_Numbers] = []
+    """Returns fewer numbers with the same order, the first before the others, by packing several into one."""
+    result: list[_Numbers] = []
     room = 0
     for key in keys:
         low, high = (int(key.min(initial=2**64 - 1)), int(key.max(initial=0)))
@@ -165,27 +167,27 @@ def _packed(keys: Sequence[_Numbers]) -> list[_Numbers]:
             continue
         plain = key - np.uint64(low)
         if bits <= room:
-            made[-1] = made[-1] << np.uint64(bits) | plain
+            result[-1] = result[-1] << np.uint64(bits) | plain
             room -= bits
         else:
-            made.append(plain)
+            result.append(plain)
             room = 64 - bits
-    return made
+    return result
 
 
 _FIRST = ["LOGADDR", *(c for c in COLUMNS if c != "LOGADDR")]
-"""Positions first: where no two are equal, nothing else is compared."""
+"""Positions first: if no two are equal, nothing else is compared."""
 
 
 class Once:
-    """Tells the records of a task from their copies, batch by batch. They are ordered (`ordered`), so a
+    """Separates the records of a task from their copies, batch by batch. They are ordered (`ordered`), so a
     copy is directly after the record that it is equal to in all columns of SYS_LOG."""
 
     def __init__(self) -> None:
         self._last: pa.RecordBatch | None = None
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """The records of the next batch, and those that are copies."""
+        """Returns the records of the next batch, and their copies."""
         n = batch.num_rows
         if not n:
             return batch, batch
@@ -200,7 +202,7 @@ class Once:
 
 
 def _equal(some: pa.RecordBatch, others: pa.RecordBatch) -> Bools:
-    """Row by row, whether all columns are equal."""
+    """Returns for each row whether all columns are equal."""
     same: Bools = np.ones(some.num_rows, np.bool_)
     for name in _FIRST:
         if not same.any():
@@ -210,7 +212,7 @@ def _equal(some: pa.RecordBatch, others: pa.RecordBatch) -> Bools:
 
 
 def equal(a: pa.Array, b: pa.Array) -> Bools:
-    """Value by value, whether two columns are equal; NULL is a value like others.
+    """Returns for each value whether two columns are equal; NULL is an ordinary value.
 
     >>> equal(pa.array([1, 2, None, None]), pa.array([1, 3, None, 4])).tolist()
     [True, False, True, False]

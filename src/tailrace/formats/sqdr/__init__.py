@@ -1,4 +1,4 @@
-"""StarQuest SQDR key logs (`ir_keylog`) as a format: every change with its outcome, images and keys as text.
+"""Declares StarQuest SQDR key logs (`ir_keylog`): every change with its outcome; images and keys are text.
 
 Source: spec/sqdr.md §2-§5 (vendor page "SQDR ir_keylog Table", SQDR 4.64 or later).
 """
@@ -33,7 +33,7 @@ _STAYS = OWN + "stays"
 
 
 def _keys_mask(ct: ChangeTable) -> bytes | None:
-    """The column mask of an image with only the key; None if that is every column."""
+    """Returns the column mask of an image with only the key; None if the key has every column."""
     places = key_places(ct)
     return None if len(places) == len(ct.columns) else mask.encode(ct.ordinal(ct.columns[i]) for i in places)
 
@@ -46,7 +46,7 @@ def _before_lost(ct: ChangeTable) -> Column:
 
 
 def _before_erased(ct: ChangeTable) -> ChangeTable:
-    """Before images reduced to their key; those of updates that did not change it are left out."""
+    """Returns before images reduced to their key, without those of updates that did not change the key."""
     keys = key_places(ct)
     before = (F.col(ct.header("change_oper")) == BEFORE) & ~came(ct)
     names = ct.df.columns
@@ -65,14 +65,14 @@ GAPS = (
     Gap(
         "before_image",
         "an update's row has the key before it, and the column values after it; if the key did not "
-        "change, nothing says that there was a before image",
+        "change, the row does not show whether there was a before image",
         _before_lost,
         _before_erased,
     ),
     Gap(
         "before_key",
-        "an update of a table without key, without its before image, does not say which row it changed: "
-        "its row has no key before it (name the table's key, if it has one, with the option `key`)",
+        "an update of a table without key, without its before image, does not identify the changed row: "
+        "its row has no key before it (set the table's key, if it has one, with the option `key`)",
         unnamed,
         lambda ct: ct,
     ),
@@ -94,7 +94,7 @@ GAPS = (
 
 
 def knows(columns: Sequence[str]) -> float:
-    """A key log has a pair of columns that no other format has."""
+    """Recognises a key log by two columns that no other format has."""
     have = {c.lower() for c in columns}
     if is_keylog(columns) or {c.name for c in COLUMNS_TABLE.columns} <= have:
         return 1.0

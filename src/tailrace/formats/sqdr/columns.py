@@ -1,4 +1,4 @@
-"""The source tables of a key log, and their columns: declared by `tailrace_columns` or the options,
+"""Finds the source tables of a key log, and their columns: declared by `tailrace_columns` or the options,
 otherwise found in the texts. A key log itself contains no types: undeclared columns are strings."""
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ class SqdrTable:
 
 @dataclass(frozen=True)
 class Sources:
-    """The source tables of a key log, what is odd about them, and why the keys of some are not known."""
+    """The source tables of a key log, and notes about them."""
 
     sources: tuple[SqdrTable, ...]
     notes: tuple[str, ...]
     keyless: dict[str, str]
-    """Tables whose key is not known, and why."""
+    """Tables with an unknown key, and the reasons."""
     ids: dict[str, str]
     """The subscriptions of those that have rows, by table."""
     partial: frozenset[str]
-    """Tables whose columns are those that occur in the texts: there may be others."""
+    """Tables whose columns are those that occur in the texts: they may have more."""
     unnamed: tuple[str, ...]
-    """Tables that are called by their subscription's id because nothing gives them a name."""
+    """Tables that are named by their subscription's id because the log has no name."""
 
 
 def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
-    """The source tables of a key log. Collects only names: one row per subscription, one per column."""
+    """Returns the source tables of a key log. Collects only names: a row per subscription, a row per
+    column."""
     declared = _declared(tables)
     dests = _dests(log)
     notes: list[str] = []
@@ -82,21 +83,21 @@ def sources_of(log: DataFrame, tables: Tables, options: SqdrOptions) -> Sources:
         table = table_of[subscription]
         layout = layout_of(declared[rows_of[subscription]]) if subscription in rows_of else seen[subscription]
         sources.append(SqdrTable(subscription, table, *_as_opted(table, *layout, options)))
-    notes += _strange(sources, options, declared=not missing)
+    notes += _unknown_columns(sources, options, declared=not missing)
     notes += keys_of_none(options.key, [one.table for one in sources])
     notes += _keys(sources, options, known=whole)
-    why = "no key is known, or it has all columns"
+    why = "the key is unknown, or has all columns"
     keyless = {s.table: why for s in sources if s.subscription in seen and s.fields and not s.key}
     partial = frozenset(table_of[s] for s in missing)
     return Sources(tuple(sources), tuple(notes), keyless, ids, partial, tuple(unnamed))
 
 
-def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bool) -> list[str]:
-    """Notes about columns that `columns` and `octet` name and no table has so far: a table may have no rows
-    yet, and a row may leave columns out.
+def _unknown_columns(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bool) -> list[str]:
+    """Returns notes about columns in the options `columns` and `octet` that no table has so far: a table may
+    have no rows yet, and a row may omit columns.
 
     Raises:
-        FormatError: all tables are `declared`, and it is in none of them.
+        FormatError: all tables are `declared`, and none has the column.
     """
     there = {f.name for source in sources for f in source.fields}
     where = sources[0].table if len(sources) == 1 else "the key log"
@@ -111,43 +112,43 @@ def _strange(sources: Sequence[SqdrTable], options: SqdrOptions, *, declared: bo
 
 
 def _keys(sources: Sequence[SqdrTable], options: SqdrOptions, *, known: bool) -> Iterator[str]:
-    """Notes about keys that are not those that the option names; `known`: an image of each table that is not
-    declared was seen, and images have the key's columns.
+    """Yields notes about keys that differ from the option; `known`: every table that is not declared has an
+    image, and images have the key's columns.
 
     Raises:
-        FormatError: the one table, or one that is named with its key, has no column of it.
+        FormatError: the only table, or a table in the option, does not have a column of its key.
     """
     for source in sources:
         given, names = given_key(options.key, source.table), [f.name for f in source.fields]
-        lacks = [k for k in given if k not in names]
-        if lacks and names and known and ("=" in options.key or len(sources) == 1):
+        missing = [k for k in given if k not in names]
+        if missing and names and known and ("=" in options.key or len(sources) == 1):
             refuse_columns("key", source.table, given, names)
-        if lacks:
+        if missing:
             key = ", ".join(source.key) or "unknown"
             yield (
-                f"{source.table} has no column {', '.join(lacks)} (option key): its key stays {key}; tables "
-                f"have keys of their own with `key={source.table}=COLUMNS; TABLE=COLUMNS`"
+                f"{source.table} has no column {', '.join(missing)} (option key): its key stays {key}; "
+                f"give the keys of single tables with `key={source.table}=COLUMNS; TABLE=COLUMNS`"
             )
 
 
 def _as_opted(
     table: str, fields: list[KeyLogField], key: list[str], options: SqdrOptions
 ) -> tuple[tuple[KeyLogField, ...], tuple[str, ...]]:
-    """The columns and the key, with the options applied."""
+    """Returns the columns and the key, with the options applied."""
     low = [f.name.lower() for f in fields]
     if len(set(low)) < len(low):
         raise FormatError("columns differ in letter case only", where=table)
     kinds, octets = types_of(options.columns), columns_in(options.octet)
-    made = [
+    result = [
         sqdr_text.field_of(f.name, kinds.get(f.name, f.type), octet=f.octet or f.name in octets)
         for f in fields
     ]
-    return tuple(made), tuple(key_of(key, table, [f.name for f in fields], options))
+    return tuple(result), tuple(key_of(key, table, [f.name for f in fields], options))
 
 
 def key_of(found: list[str], table: str, names: Collection[str], options: SqdrOptions) -> list[str]:
-    """The key of a table with these columns: the one that the options name if it has all of it, otherwise the
-    one that was found.
+    """Returns the key of a table with these columns: the one in the options if the table has all of it,
+    otherwise the one that was found.
 
     >>> key_of(["id"], "shop.item", ["id", "v"], SqdrOptions(key="id,line"))
     ['id']
@@ -162,13 +163,13 @@ _Declared = dict[str, list[dict[str, object]]]
 
 
 def _declared(tables: Tables) -> _Declared:
-    """The rows of `tailrace_columns` by table."""
+    """Returns the rows of `tailrace_columns` by table."""
     found: _Declared = {}
     for name, df in tables.items():
         if name.lower() == COLUMNS:
             for row in conform(df, COLUMNS_TABLE, where=name).collect():
                 if row[WHY]:
-                    hint = "it decides what all rows mean: correct it"
+                    hint = "correct it: it determines the meaning of all rows"
                     raise FormatError(f"bad row: {row[WHY]}", where=name, hint=hint)
                 found.setdefault(row["table_name"], []).append(row.asDict())
     return found
@@ -181,10 +182,12 @@ def declared_as(
     given: Collection[str | None] = (),
     dest: str | None = None,
 ) -> tuple[str, str | None]:
-    """A subscription's table, and the name under which `tailrace_columns` declares it (None: it does not):
-    its own, or its destination's (`dest`: its latest one, when it is known under another name). Where several
-    subscriptions are declared to write there, and the log has rows of one, it is the declared name, unless
-    the subscription is `given` its name.
+    """Returns a subscription's table, and the name under which `tailrace_columns` declares it (None if it
+    does not).
+
+    That is its own name, or its destination's (`dest`: its latest one, if it is known under another name). If
+    several subscriptions are declared to write there, and the log has rows of one, it is the declared name,
+    unless the subscription is `given` its name.
 
     >>> declared_as("shop.item@31", "31", ["shop.item"]), declared_as("shop.item", "31", ["shop.item@31"])
     (('shop.item@31', 'shop.item'), ('shop.item@31', 'shop.item@31'))
@@ -206,7 +209,7 @@ def layout_of(rows: list[dict[str, object]]) -> tuple[list[KeyLogField], list[st
 
 
 def _dests(log: DataFrame) -> dict[str | None, list[str]]:
-    """The subscriptions, each with its destinations, the latest last."""
+    """Returns the subscriptions, each with its destinations, the latest last."""
     change = F.coalesce(~F.col("change_row_type").isin(*SIGNALS), F.lit(True))
     dest = sqdr_text.dest_of(F.col("after_image"))
     rows = (
@@ -226,47 +229,47 @@ def _dests(log: DataFrame) -> dict[str | None, list[str]]:
 def names_of(
     dests: dict[str | None, list[str]], notes: list[str], given: Mapping[str, str]
 ) -> dict[str | None, str]:
-    """A name for each subscription: the one that it is given, otherwise its latest destination's, with its id
-    if others write there (those that are given their names, too); otherwise its id."""
+    """Returns a name for each subscription: the one that it is given, otherwise its latest destination's,
+    with its id if others write there (including those with given names); otherwise its id."""
     names: dict[str | None, str] = {s: n.removesuffix(f"@{s}") for s, n in given.items()}
     for subscription, texts in dests.items():
         known = [n for d in texts if (n := _name_in(d))]
-        # Lines that could not be read have no subscription: they belong to the key log itself.
+        # Unreadable lines have no subscription: they belong to the key log itself.
         latest = known[-1] if known else KEYLOG if subscription is None else subscription
         its = given.get(str(subscription), latest)
         if names.setdefault(subscription, latest) != latest and its != latest and known:
             notes.append(
-                f"subscription {subscription} writes to {latest}, but its changes go on as those of {its}; "
-                "the option subscriptions gives it another name"
+                f"subscription {subscription} writes to {latest}, but its changes stay in {its}; "
+                "the option subscriptions can rename it"
             )
         if len(set(known)) > 1:
             notes.append(f"subscription {subscription} wrote to {', '.join(dict.fromkeys(known))}")
     many = {n for n, times in Counter(names.values()).items() if times > 1}
     for name in sorted(many & {names[s] for s in dests}):
         notes.append(f"several subscriptions wrote to {name}: each has a change table")
-    made = {s: f"{names[s]}@{s}" if names[s] in many else names[s] for s in dests}
-    return made | {s: table for s, table in given.items() if s in made}
+    result = {s: f"{names[s]}@{s}" if names[s] in many else names[s] for s in dests}
+    return result | {s: table for s, table in given.items() if s in result}
 
 
 def latest(dests: Sequence[str]) -> str | None:
-    """The name of the latest destination, if there is one."""
+    """Returns the name of the latest destination, if there is one."""
     return next((n for d in reversed(dests) if (n := _name_in(d))), None)
 
 
 def _refuse_one_name(names: Collection[tuple[str | None, str]]) -> None:
-    """Raises FormatError for subscriptions that would have one change table: each has its own order."""
+    """Raises FormatError for subscriptions that would have the same change table: each has its own order."""
     for table, times in Counter(name for _, name in names).items():
         if times > 1:
             its = ", ".join(sorted(str(s) for s, name in names if name == table))
             raise FormatError(
-                f"subscriptions {its} cannot all be {table}: each has an order of its own",
+                f"subscriptions {its} cannot all be {table}: each has its own order",
                 where=KEYLOG,
-                hint="give each its own name: `--option 'subscriptions=31=SHOP.ITEM; 32=SHOP.ITEM@32'`",
+                hint="give each a different name: `--option 'subscriptions=31=SHOP.ITEM; 32=SHOP.ITEM@32'`",
             )
 
 
 def _name_in(dest: str) -> str | None:
-    """The table that a `<Dest>` names.
+    """Returns the table in a `<Dest>`.
 
     >>> _name_in('<Dest>"shop"."item"</Dest>'), _name_in('<Dest>"item"</Dest>')
     ('shop.item', 'item')
@@ -279,10 +282,10 @@ def _name_in(dest: str) -> str | None:
 def _seen(
     log: DataFrame, subscriptions: list[str | None]
 ) -> tuple[dict[str | None, tuple[list[KeyLogField], list[str]]], bool]:
-    """Columns and keys from the names in the texts: full rows give the order, `before_key` the key; and
-    whether every subscription has a full row.
+    """Returns columns and keys from the names in the texts (full rows determine the order, `before_key` the
+    key), and whether every subscription has a full row.
 
-    A key of all columns is none: it does not distinguish equal rows, and tables without key have it.
+    A key of all columns is ignored: it does not distinguish equal rows, and tables without key have it.
     """
     wanted = F.col("subscription_id").isin([s for s in subscriptions if s is not None])
     if None in subscriptions:
@@ -294,18 +297,18 @@ def _seen(
         F.substring_index("after_image", sqdr_text.DEST_END, -1).alias("image"),
     )
     rows = sqdr_text.names(texts, "subscription_id", {"image": True, "before_key": False})
-    found = rows.groupBy("subscription_id", "text", "name").agg(F.max("place").alias("place")).collect()
-    made: dict[str | None, tuple[list[KeyLogField], list[str]]] = {}
+    found = rows.groupBy("subscription_id", "text", "name").agg(F.max("position").alias("position")).collect()
+    result: dict[str | None, tuple[list[KeyLogField], list[str]]] = {}
     full = {r["subscription_id"] for r in found if r["text"] == "image"}
     for subscription in subscriptions:
         mine = sorted(
-            (r["place"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
+            (r["position"], r["name"], r["text"]) for r in found if r["subscription_id"] == subscription
         )
         key = [n for _, n, text in mine if text == "before_key"]
         images = [n for _, n, text in mine if text == "image"]
         order = dict.fromkeys(images + key)
-        made[subscription] = (
+        result[subscription] = (
             [KeyLogField(n) for n in order],
             [] if images and set(images) <= set(key) else key,
         )
-    return made, full >= {s for s in subscriptions if s is not None}
+    return result, full >= {s for s in subscriptions if s is not None}

@@ -1,8 +1,8 @@
-"""Turns a key log back into change tables: after images and keys carry them; and checks its `flagged_count`.
+"""Converts a key log to change tables, from after images and keys; and checks its `flagged_count`.
 
-A row is flagged when the destination says another row count than one, or an error. It is not while the
-window of a baseline is open (from `S` until the `C` that closes it), and a delete that hits no row is not
-under Allow UPSERT. A closed window begins the count at 0 again. Source: spec/sqdr.md §2-§4, §6.
+A row is flagged if the destination reports an error or a row count other than one. It is not flagged while
+the window of a baseline is open (from `S` until the `C` that closes it), nor, under Allow UPSERT, for a
+delete of a missing row. A closed window resets the count to 0. Source: spec/sqdr.md §2-§4, §6.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ IMAGE, OLD, NEW = "_image", "_old", "_new"
 
 @dataclass(frozen=True)
 class ColumnPlaces:
-    """The places of a source's columns in its change table."""
+    """The positions of a source's columns in its change table."""
 
     source: SqdrTable
     start: int
 
     @property
     def keys(self) -> list[int]:
-        """Places of the key's columns; without a key, of all columns: then they are in the texts of keys."""
+        """Returns indexes of the key's columns; without a key, of all columns: they are in the texts of keys
+        then."""
         return self.key_places or list(range(len(self.source.fields)))
 
     @property
     def key_places(self) -> list[int]:
-        """Places of the key's columns; none if there is no key."""
+        """Returns indexes of the key's columns; none if there is no key."""
         return [i for i, f in enumerate(self.source.fields) if f.name in self.source.key]
 
     @property
@@ -65,18 +66,18 @@ class ColumnPlaces:
         return self.start + len(self.source.fields)
 
     def ordinals(self, places: Sequence[int]) -> list[int]:
-        """Bits of these columns."""
+        """Returns the bits of these columns."""
         return [self.start + i for i in places]
 
 
 def _has(side: str, bit: int) -> Column:
-    """Whether a text, if it is there, has a column."""
+    """Whether a text, if it exists, has a column."""
     return F.col(f"{side}.m").isNull() | mask.is_set(F.col(f"{side}.m"), bit)
 
 
 def filled(layout: ColumnPlaces, place: int) -> Column:
-    """Whether a column of the key is not in the image, and has its value from `before_key`: it is the same
-    after an update whose `after_key` does not name it. The key before an insert means nothing."""
+    """Whether a column of the key is not in the image, and has its value from `before_key`: it is unchanged
+    by an update whose `after_key` does not have it. The key before an insert has no meaning."""
     bit = layout.start + place
     same = F.col("after_key").isNull() | ~_has(NEW, bit)
     keyed = F.col("before_key").isNotNull() & _has(OLD, bit) & F.col("change_row_type").isin("U", "D", "B")
@@ -88,7 +89,7 @@ def any_filled(layout: ColumnPlaces) -> Column:
 
 
 def keyless(layout: ColumnPlaces) -> list[tuple[Column, str | Column]]:
-    """Rows whose texts have no value of a column of the key."""
+    """Returns reasons for rows whose texts have no value of a column of the key."""
     image, kind = F.col("after_image"), F.col("change_row_type")
     there = image.isNotNull() & F.col(f"{IMAGE}.why").isNull() & F.col(f"{OLD}.why").isNull()
     there &= kind.isin("I", "U", "D", "B")
@@ -117,17 +118,17 @@ _DML = ("I", "U", "M", "D")
 
 
 def unexpected() -> Column:
-    """Whether a key log row's result is not the one a change must have (boolean, never NULL)."""
+    """Whether a key log row's result is not the expected one (boolean, never NULL)."""
     wrong = (F.col("result_row_count") != 1) | F.col("result_error").isNotNull()
     return F.coalesce(F.col("action_taken").isin(*_DML) & wrong, F.lit(False))
 
 
 def recount(log: DataFrame) -> DataFrame:
-    """A key log with two more columns: `flagged_expected`, the count that follows from the previous rows,
-    and `flagged_differs`, whether `flagged_count` is different.
+    """Returns a key log with two additional columns: `flagged_expected`, the count that follows from the
+    previous rows, and `flagged_differs`, whether `flagged_count` is different.
 
-    The rows of a subscription are sorted by `keylog_sort`. A log that was pruned begins with the count its
-    first row has; one shuffle.
+    The rows of a subscription are sorted by `keylog_sort`. A pruned log starts with the count of its first
+    row. Needs one shuffle.
     """
     mine = Window.partitionBy("subscription_id").orderBy("keylog_sort")
     so_far = mine.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -148,33 +149,35 @@ def recount(log: DataFrame) -> DataFrame:
 
 
 TIME_SHAPED = 10**15
-"""A `resync_state` from here on is the time part of a change sequence that tailrace wrote (16 digits)."""
+"""A `resync_state` of at least this value is the time part of a change sequence that tailrace wrote (16
+digits)."""
 _EXTRA = ("user_name", "recid", *(NATIVE + n for n in (*KEPT, DEST)))
 _OPER = "_oper"
-_NO_DEST = "its rows have no `<Dest>`, which names its table"
+_NO_DEST = "its rows have no `<Dest>` with the name of its table"
 
 
 def read(tables: Tables, options: SqdrOptions) -> Read:
-    """A change table for each subscription; rows that change no row are kept in `pending`.
+    """Returns a change table for each subscription; rows that change no row are in `pending`.
 
-    Names and types of columns are collected (few rows): from `tailrace_columns`, else from the names in
-    the texts. Raises FormatError when there is no key log, or its columns cannot be distinguished.
+    Names and types of columns are collected (few rows): from `tailrace_columns`, otherwise from the names in
+    the texts.
+    Raises FormatError if there is no key log, or its columns cannot be distinguished.
     """
     log = _log(tables, options)
     found = sources_of(log, tables, options)
     signal = F.coalesce(F.col("change_row_type").isin(*SIGNALS), F.lit(False))
     aside = [c for c in (*NAMES, *ADDED_COLUMNS) if c in log.columns]
     changes = log.filter(~signal)
-    made = {}
+    result = {}
     for source in found.sources:
         mine = changes.filter(F.col("subscription_id").eqNullSafe(F.lit(source.subscription)))
-        made[source.table] = _changes(mine, source, options)
+        result[source.table] = _changes(mine, source, options)
     rest = {n: df for n, df in tables.items() if n != COLUMNS and not is_keylog(df.columns)}
     signals = {code: f"{code}: {said}" for code, said in SIGNALS.items()}
     said = F.coalesce(F.col(WHY), looked_up(signals, F.col("change_row_type")))
     waits = log.filter(signal).select(*aside).withColumn(WHY, said)
     return Read(
-        made, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless, ids=found.ids,
+        result, {KEYLOG: waits}, found.notes, rest, keyless=found.keyless, ids=found.ids,
         unnamed=dict.fromkeys(found.unnamed, _NO_DEST), partial=found.partial,
     )  # fmt: skip
 
@@ -186,7 +189,8 @@ def is_keylog(columns: Sequence[str]) -> bool:
 
 
 def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
-    """The key log's rows (possibly from several files), typed, with the text `0x00` as the byte it means."""
+    """Returns the key log's rows (possibly of several files), typed, with the byte instead of the text
+    `0x00`."""
     from functools import reduce
 
     parts = [conform(df, KEYLOG_TABLE, where=n) for n, df in tables.items() if is_keylog(df.columns)]
@@ -197,7 +201,7 @@ def _log(tables: Tables, options: SqdrOptions) -> DataFrame:
     log = log.withColumn("action_taken", action)
     if options.check_flags:
         said = F.concat(
-            F.lit("flagged_count is not "), F.col(EXPECTED), F.lit(", which the rows before give")
+            F.lit("flagged_count is not "), F.col(EXPECTED), F.lit(", which follows from the previous rows")
         )
         log = also(recount(log), (F.col(DIFFERS), said)).drop(EXPECTED, DIFFERS)
     return log
@@ -218,8 +222,8 @@ def _changes(rows: DataFrame, source: SqdrTable, options: SqdrOptions) -> Change
     kind = F.col("change_row_type")
     oper = looked_up(CHANGES, kind)
     df = also(df, *_faults(options), *keyless(layout))
-    # A key change has a before image: the old key. `after_key` marks one even if both are the same; if there
-    # is no key, that is the old row, and each update has one.
+    # A key change has a before image: the old key. `after_key` marks it even if both are equal. Without a
+    # key, the before image is the old row, and each update has one.
     differs = F.col("after_key").isNotNull() | key_differs(layout) if source.key else F.lit(True)
     moved = F.col("before_key").isNotNull() & differs
     both = (oper == "U") & F.col(WHY).isNull() & F.coalesce(moved, F.lit(False))
@@ -255,10 +259,10 @@ def _column_mask(layout: ColumnPlaces) -> Column:
 
 
 def change_seq(counter_digits: int) -> Column:
-    """The change sequence of a key log's row.
+    """Returns the change sequence of a key log's row.
 
-    One that tailrace wrote has its two parts in `resync_state` and `change_row_counter`. Otherwise its number
-    is `resync_state` and, in that many digits, `change_row_counter`; no time.
+    If tailrace wrote it, its two parts are in `resync_state` and `change_row_counter`. Otherwise it has no
+    time, and its number consists of `resync_state` and `counter_digits` digits of `change_row_counter`.
     """
     resync, counter = F.col("resync_state"), F.col("change_row_counter")
     number = F.concat(
@@ -291,7 +295,7 @@ def _headers(options: SqdrOptions) -> dict[str, Column]:
 
 
 def _faults(options: SqdrOptions) -> list[tuple[Column, str | Column]]:
-    """What is wrong with rows, as text."""
+    """Returns reasons for bad rows."""
     kind, action, image = F.col("change_row_type"), F.col("action_taken"), F.col("after_image")
     resync, counter, nanos = (
         F.col(c) for c in ("resync_state", "change_row_counter", "change_row_nanosecond")

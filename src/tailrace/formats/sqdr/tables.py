@@ -1,4 +1,4 @@
-"""The tables of a StarQuest SQDR key log as declared: columns, codes, options. Source: spec/sqdr.md §2-§5."""
+"""Declares the tables of a StarQuest SQDR key log: columns, codes, options. Source: spec/sqdr.md §2-§5."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..base import Options, VendorColumn, VendorTable
 from ..option_names import names_in
 
 KEYLOG, COLUMNS = "ir_keylog", "tailrace_columns"
-"""The vendor's table, and tailrace's additional one: what the key log does not say about its columns."""
+"""The vendor's table, and tailrace's additional table about its columns."""
 
 
 def _column(name: str, type: str, means: str, *, optional: bool = True) -> VendorColumn:
@@ -33,7 +33,7 @@ KEYLOG_TABLE = VendorTable(
         _column("action_taken", "string", "native; NULL, byte 0 and code differ"),
         _column("result_row_count", "bigint", "native; rows affected, as reported by the destination"),
         _column("result_error", "string", "native; the destination's error"),
-        _column("flagged_count", "bigint", "native; flagged rows of the subscription up to here"),
+        _column("flagged_count", "bigint", "native; number of flagged rows of the subscription so far"),
         _column("before_key", "string", "the key before, as text; native"),
         _column("after_key", "string", "the key after, as text; native"),
         _column("keylog_sort", "bigint", "native; order of insertion"),
@@ -48,7 +48,7 @@ COLUMNS_TABLE = VendorTable(
     "added by tailrace: names and types that the key log's text leaves open; optional",
     (
         _column("table_name", "string", "the source table, schema.name", optional=False),
-        _column("place", "int", "place of the column, from 1"),
+        _column("place", "int", "position of the column, from 1"),
         _column("column_name", "string", "name of the column", optional=False),
         _column("type", "string", "its Spark SQL type; NULL: string"),
         _column("is_key", "boolean", "whether it is part of the row key; NULL: no"),
@@ -67,7 +67,7 @@ SIGNALS = {
     "X": "source table dropped",
     "C": "close-window signal",
 }
-"""`change_row_type` of rows that change no row: they are set aside."""
+"""`change_row_type` of rows that change no row: they go to `Read.pending`."""
 ACTIONS = {
     "D": "delete row",
     "M": "update row (strict)",
@@ -85,9 +85,9 @@ ACTIONS = {
 """`action_taken`; NULL: only the subscription's state changed."""
 
 DEST = "dest"
-"""The `<Dest>` of an image is carried as `header__native_dest`."""
+"""The `<Dest>` of an image becomes `header__native_dest`."""
 KEPT = tuple(n for n in NAMES if n not in ("change_row_timestamp", "after_image"))
-"""Columns that are carried as `header__native_<name>`, so that the key log can be written again unchanged."""
+"""Columns that become `header__native_<name>`, so that the key log can be written again unchanged."""
 
 
 class SqdrOptions(Options):
@@ -95,14 +95,13 @@ class SqdrOptions(Options):
 
     columns: str = Field(
         "",
-        description="Types of columns that no table `tailrace_columns` declares: `id int, at "
-        "timestamp`; string "
+        description="Types of columns without a table `tailrace_columns`: `id int, at timestamp`; string "
         "otherwise.",
     )
     key: str = Field(
         "",
         description="The row key: `id,pos` for all tables, or `shop.item=id; shop.line=id,pos`; otherwise "
-        "`tailrace_columns` or `before_key` give it (no key if that has all columns).",
+        "it is in `tailrace_columns` or `before_key` (no key if that has all columns).",
     )
     octet: str = Field(
         "",
@@ -118,8 +117,8 @@ class SqdrOptions(Options):
     )
     subscriptions: dict[str, str] = Field(
         {},
-        description="The tables of subscriptions, each its own: `31=SHOP.ITEM; 32=SHOP.LINE`; otherwise "
-        "`<Dest>` in their rows names it (`tailrace apply` keeps the names that it gave before).",
+        description="The tables of subscriptions: `31=SHOP.ITEM; 32=SHOP.LINE`; otherwise they are in "
+        "`<Dest>` of their rows (`tailrace apply` keeps the names of earlier runs).",
     )
     check_flags: bool = Field(
         False,

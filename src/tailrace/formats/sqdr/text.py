@@ -1,7 +1,7 @@
-"""The texts of a key log as Spark columns: keys and images (`before_key`, `after_key`, `after_image`), and
-the log entry of a change (`change_row_log_detail`). `images` writes keys and images.
+"""Handles the texts of a key log as Spark columns: keys and images (`before_key`, `after_key`,
+`after_image`), and the log entry of a change (`change_row_log_detail`). `images` writes keys and images.
 
-Whole Arrow batches go to `wire.keylog_text`. Source: spec/sqdr.md §4, §5.
+Arrow batches are parsed by `wire.keylog_text`. Source: spec/sqdr.md §4, §5.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def parsed(
     row: bool = False,
     values: bool = True,
 ) -> Column:
-    """The items of a text: a struct of a struct `v` of the fields' values (`c0`, `c1`, ... of their types),
-    `m` which of them are there (a mask of `ordinals`; NULL: all of them), `why` what is wrong with it, and
-    `f` whether a fraction of a time is cut.
+    """Returns the items of a text as a struct: a struct `v` of the fields' values (`c0`, `c1`, ... of their
+    types), `m` which of them exist (a mask of `ordinals`; NULL: all of them), `why` the reason if it is bad,
+    and `f` whether a fraction of a time is truncated.
 
     `row`: the items are in `<row>` and `</row>`; `values`: whether there is a `v`.
     """
@@ -51,11 +51,10 @@ def parsed(
 
     kinds = ",".join(f"c{i}:{f.type}" for i, f in enumerate(fields)) if values else ""
     returns = f"struct<{f'v:struct<{kinds}>,' if kinds else ''}m:binary,why:string,f:boolean>"
-    # Marked as not deterministic: otherwise Spark parses the text once for each column that is taken from
-    # it.
+    # Marked as not deterministic: otherwise Spark would parse the text once for each of its columns.
     udf = F.arrow_udf(read, returns).asNondeterministic()  # type: ignore[attr-defined]
-    made: Column = udf(text)
-    return made
+    result: Column = udf(text)
+    return result
 
 
 def _struct(items: keylog_text.Items, ordinals: Sequence[int], *, values: bool) -> pa.StructArray:
@@ -69,8 +68,8 @@ def _struct(items: keylog_text.Items, ordinals: Sequence[int], *, values: bool) 
     cut = np.zeros(rows, np.bool_) if items.finer is None else items.finer
     parts = {"m": masks, "why": items.why, "f": pa.array(cut)}
     if items.values and values:
-        made = pa.StructArray.from_arrays(items.values, [f"c{i}" for i in range(len(items.values))])
-        parts = {"v": made, **parts}
+        result = pa.StructArray.from_arrays(items.values, [f"c{i}" for i in range(len(items.values))])
+        parts = {"v": result, **parts}
     return pa.StructArray.from_arrays(list(parts.values()), list(parts))
 
 
@@ -79,16 +78,17 @@ def _strings(texts: pa.Array) -> pa.StringArray:
 
 
 def names(df: DataFrame, by: str, texts: Mapping[str, bool]) -> DataFrame:
-    """The item names in text columns (`texts`: column -> whether its items are in `<row>`), for each value
-    of the column `by`: rows of (`by`, text column, place in its text, name); few rows, with some duplicates.
+    """Returns the item names in text columns (`texts`: column -> whether its items are in `<row>`), for each
+    value of the column `by`: rows of (`by`, text column, position in its text, name); few rows, with some
+    duplicates.
     """
-    found = f"{quoted(by)} string, text string, place int, name string"
+    found = f"{quoted(by)} string, text string, position int, name string"
 
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield _names(batch, by, texts)
 
-    return over_rows(df.select(by, *texts), look, found)
+    return over_rows(df.select(by, *texts), read, found)
 
 
 def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.RecordBatch:
@@ -98,7 +98,7 @@ def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.Reco
         for text, row in texts.items():
             some = _strings(batch.column(text).filter(pc.fill_null(mine, False)))
             rows += [(value, text, place, name) for _, place, name in keylog_text.names(some, row=row)]
-    kinds = {by: pa.string(), "text": pa.string(), "place": pa.int32(), "name": pa.string()}
+    kinds = {by: pa.string(), "text": pa.string(), "position": pa.int32(), "name": pa.string()}
     columns = [pa.array([r[i] for r in rows], kind) for i, kind in enumerate(kinds.values())]
     return pa.RecordBatch.from_arrays(columns, names=list(kinds))
 
@@ -107,14 +107,14 @@ def _names(batch: pa.RecordBatch, by: str, texts: Mapping[str, bool]) -> pa.Reco
 
 
 def named_escapes(value: str) -> str:
-    """SQL of a text with the five characters escaped."""
-    for text, character in NAMED.items():  # the ampersand comes first
+    """Returns SQL of a text with the five characters escaped."""
+    for text, character in NAMED.items():  # the ampersand has to be first
         value = f"replace({value}, {literal(character)}, {literal(text)})"
     return value
 
 
 def literal(text: str) -> str:
-    """A text as an SQL literal.
+    """Returns a text as an SQL literal.
 
     >>> print(literal("a'b"), literal(chr(92)))
     'a\\'b' '\\\\'
@@ -123,7 +123,7 @@ def literal(text: str) -> str:
 
 
 def dest(table: str) -> str:
-    """`<Dest>` of a table `schema.name`; the schema is what precedes the first dot.
+    """Returns `<Dest>` of a table `schema.name`; the schema is the part before the first dot.
 
     >>> dest("shop.item")
     '<Dest>"shop"."item"</Dest>'
@@ -136,24 +136,24 @@ def _identifier(name: str) -> str:
 
 
 def dest_of(image: Column) -> Column:
-    """The `<Dest>` of an `after_image`; NULL when it has none."""
+    """Returns the `<Dest>` of an `after_image`; NULL if it has none."""
     begun = F.substring_index(image, DEST_END, 1)
     return F.when(image.startswith("<Dest>") & image.contains(DEST_END), F.concat(begun, F.lit(DEST_END)))
 
 
 def field_of(name: str, kind: str, *, octet: bool = False) -> KeyLogField:
-    """A field, its type checked.
+    """Returns a field after checking its type.
 
     Raises:
-        UnsupportedError: not a type of the lake's.
+        UnsupportedError: it is not a type of the lake.
     """
     arrow_type(kind)
     return KeyLogField(name, kind, octet)
 
 
 def unescaped(value: Column) -> Column:
-    """Text without the five escapes; others stay."""
-    for text, character in reversed(NAMED.items()):  # the ampersand comes last
+    """Returns text without the five escapes; others stay."""
+    for text, character in reversed(NAMED.items()):  # the ampersand has to be last
         value = F.replace(value, F.lit(text), F.lit(character))
     return value
 
@@ -172,33 +172,33 @@ DETAIL_FIELDS = (
 
 
 def detail(text: Column) -> Column:
-    """The fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for what is missing.
+    """Returns the fields of a `<detail>` as a struct of strings (`DETAIL_FIELDS`); NULL for missing ones.
     `sequence` keeps its zeros; line breaks between words are ignored."""
-    made = {}
+    result = {}
     for element, names in _WORDS.items():
         words = F.split(F.trim(F.regexp_replace(part(text, element), r"\s+", " ")), " ", len(names))
         for i, name in enumerate(names):
-            made[name] = F.get(words, F.lit(i))
+            result[name] = F.get(words, F.lit(i))
     for element in ("user", "sequence", "rrn", "program"):
-        made[element] = part(text, element)
-    return F.when(text.isNotNull(), F.struct(*[made[n].alias(n) for n in DETAIL_FIELDS]))
+        result[element] = part(text, element)
+    return F.when(text.isNotNull(), F.struct(*[result[n].alias(n) for n in DETAIL_FIELDS]))
 
 
 def part(text: Column, element: str) -> Column:
-    """The text of one element, without the five escapes; NULL if it is missing."""
+    """Returns the text of one element, without the five escapes; NULL if it is missing."""
     start, end = f"<{element}>", f"</{element}>"
     inside = F.substring_index(F.substring_index(text, end, 1), start, -1)
     return F.when(text.contains(start) & text.contains(end), unescaped(inside))
 
 
 def written(user: str | None, rrn: str | None) -> Column:
-    """A `<detail>` with what other formats know: SQL of the user and of the row's number; NULL if there is
-    neither."""
+    """Returns a `<detail>` with values of other formats: SQL of the user and of the row's number; NULL if
+    there is neither."""
     parts = [("user", user), ("rrn", rrn)]
-    made = [
+    result = [
         F.concat(F.lit(f"<{n}>"), F.expr(named_escapes(v)), F.lit(f"</{n}>"))
         for n, v in parts
         if v is not None
     ]
-    inside = F.concat_ws(" ", *made) if made else F.lit("")
+    inside = F.concat_ws(" ", *result) if result else F.lit("")
     return F.when(inside != "", F.concat(F.lit("<detail> "), inside, F.lit(" </detail>")))

@@ -1,11 +1,12 @@
-"""Change tables written as a key log. Source: spec/sqdr.md §2-§5.
+"""Writes change tables as a key log. Source: spec/sqdr.md §2-§5.
 
-A row that was read from a key log keeps what only that log knew (`header__native_*`). Others get what follows
-from the change: no action and no row count, because nothing says its outcome at a destination.
+A row that was read from a key log keeps values that only that log has (`header__native_*`). Other rows only
+get values that follow from the change: no action and no row count, because their outcome at a destination is
+unknown.
 
-Rows are written in order, over several tasks, by ranges that are found in a query of their own (`Ranges`):
-Spark finds ranges by computing everything before them again, within the same query, so that rows which are
-counted in passing (`report.counted`) would be counted twice.
+Rows are written in order by several tasks, by ranges that are found in a separate query (`Ranges`). If Spark
+found the ranges, it would compute everything before them again within the same query, so that rows which are
+counted while they are read (`report.counted`) would be counted twice.
 """
 
 from __future__ import annotations
@@ -33,34 +34,35 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TASK_ROWS = 100_000
-"""Rows that are worth a task."""
+"""The minimum number of rows of a task."""
 _OF = 50
-"""One row in this many is sampled to find ranges: thousands wherever there are several tasks."""
+"""One in this number of rows is sampled to find ranges: thousands if there are several tasks."""
 _RANGE, _SEEN = "_range", "_seen"
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges of an order by two numbers.
+    """Ranges of rows that are ordered by two numbers.
 
     Attributes:
-        place: 0 if ranges are of the first number; 1 if all rows have the same first number.
-        bounds: where each range but the first begins.
+        number: 0 if ranges are of the first number; 1 if all rows have the same first number.
+        bounds: the start of each range except the first.
     """
 
-    place: int
+    number: int
     bounds: tuple[float, ...]
 
     @classmethod
     def of(cls, numbers: Sequence[DataFrame]) -> Ranges:
-        """Ranges of about equally many rows; tables with the two numbers of each row."""
+        """Returns ranges with about the same number of rows; `numbers`: tables with the two numbers of each
+        row."""
         most = int(numbers[0].sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         if most == 1:
             return cls(0, ())
         rows = reduce(lambda a, b: a.unionAll(b), numbers)
         shares = [n / most for n in range(most)]
         first, second = (F.col(c).cast("double") for c in rows.columns)
-        seen = F.col(_SEEN)  # by chance, not by its numbers, which may be few
+        seen = F.col(_SEEN)  # at random, not by its numbers, which may be few
         rows = rows.withColumn(_SEEN, F.rand(0) * _OF < 1)
         row = rows.agg(
             F.count(F.lit(1)).alias("rows"),
@@ -75,9 +77,9 @@ class Ranges:
         return cls(int(row["same"]), tuple(sorted({found[n * most // tasks] for n in range(1, tasks)})))
 
     def ordered(self, df: DataFrame, numbers: Sequence[Column], *by: str) -> DataFrame:
-        """The rows with all those of a range in one task, ordered by columns, and the ranges in order."""
-        place = numbers[self.place].cast("double")
-        over = [F.when(place >= bound, 1).otherwise(0) for bound in self.bounds]
+        """Returns the rows with each range in one task, ordered by columns, and the ranges in order."""
+        number = numbers[self.number].cast("double")
+        over = [F.when(number >= bound, 1).otherwise(0) for bound in self.bounds]
         ranged = df.withColumn(_RANGE, reduce(lambda a, b: a + b, over, F.lit(0)))
         ranged = ranged.repartitionById(len(self.bounds) + 1, F.col(_RANGE))
         return ranged.drop(_RANGE).sortWithinPartitions(*by)
@@ -85,11 +87,12 @@ class Ranges:
 
 _ORDER = ("resync_state", "change_row_counter")
 _READ = ("timestamp", "user_name", "recid")
-"""Headers that are read besides the native ones."""
+"""Headers that are used in addition to the native ones."""
 
 
 def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str, DataFrame]:
-    """One key log of all change tables, and `tailrace_columns` with the names and types of their columns.
+    """Returns one key log of all change tables, and `tailrace_columns` with the names and types of their
+    columns.
 
     Rows are numbered (`keylog_sort`) by their change sequence, over all tables, unless each has its number.
     """
@@ -98,7 +101,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
     changes = {name: replace(ct, name=ct.name or name) for name, ct in changes.items()}
     fields = {name: fields_of(ct, options) for name, ct in changes.items()}
     numbered = all(has(ct, NATIVE + "keylog_sort") for ct in changes.values())
-    # The rows of one table are ordered before their text is made: the same order brings B and U together.
+    # The rows of one table are ordered before their text is created: the same order brings B and U together.
     # Texts of several tables must exist before they are combined.
     ranges = None if numbered else Ranges.of([_places(ct) for ct in changes.values()])
     early = ranges if len(changes) == 1 else None
@@ -120,7 +123,7 @@ def write(changes: Mapping[str, ChangeTable], options: SqdrOptions) -> dict[str,
 
 
 def fields_of(ct: ChangeTable, options: SqdrOptions) -> list[KeyLogField]:
-    """A change table's columns in a key log's form."""
+    """Returns a change table's columns in a key log's form."""
     octets = columns_in(options.octet)
     types = {f.name: f.dataType.simpleString() for f in ct.df.schema}
     return [sqdr_text.field_of(c, types[c], octet=c in octets) for c in ct.columns]
@@ -146,7 +149,8 @@ def fits(ct: ChangeTable) -> Column:
 
 
 def key_places(ct: ChangeTable) -> list[int]:
-    """Places of the key's columns; without a key, of all columns: then all of them identify a row."""
+    """Returns indexes of the key's columns; without a key, of all columns: then all of them identify a
+    row."""
     return [i for i, c in enumerate(ct.columns) if c in ct.key] or list(range(len(ct.columns)))
 
 
@@ -162,7 +166,7 @@ def stays(ct: ChangeTable) -> Column:
 
 
 def unnamed(ct: ChangeTable) -> Column:
-    """Whether a row is an update that does not say which row it changes: its table has no key, and it has no
+    """Whether a row is an update that does not identify the changed row: its table has no key, and it has no
     before image. Needs the change's other row (a window)."""
     if ct.key:
         return F.lit(False)
@@ -174,20 +178,20 @@ def unnamed(ct: ChangeTable) -> Column:
 
 
 def _places(ct: ChangeTable) -> DataFrame:
-    """The two numbers that order a table's rows; NULL in some that are not written."""
-    made = _numbers(ct.header("change_seq"))
-    return ct.df.select(*(_native(ct, n, made[n]).cast("bigint").alias(n) for n in _ORDER))
+    """Returns the two numbers that order a table's rows; NULL in some that are not written."""
+    result = _numbers(ct.header("change_seq"))
+    return ct.df.select(*(_native(ct, n, result[n]).cast("bigint").alias(n) for n in _ORDER))
 
 
 def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
     df = _with_texts(ct, fields, ranges)
     oper, key, old = F.col(OPER), F.col(KEY), F.col(OLD_KEY)
-    # Without a key, an update's new values are not those of the row that it looked for.
+    # Without a key, an update's new values are not those of the row that it searched for.
     own = key if ct.key else F.when(oper == DELETE, key)
     image = F.col(IMAGE)
     if has(ct, NATIVE + DEST):
         image = F.concat(F.coalesce(_native(ct, DEST, F.lit(_dest(ct))), F.lit("")), image)
-    made = {
+    result = {
         **_change(ct),
         "change_row_type": oper,
         "subscription_id": F.lit(ct.name),
@@ -198,7 +202,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
     }
     columns = []
     for c in KEYLOG_TABLE.columns:
-        value = made.get(c.name, F.lit(None))
+        value = result.get(c.name, F.lit(None))
         if c.name == "after_image":
             value = image
         elif c.name != "change_row_timestamp":
@@ -208,7 +212,7 @@ def _log(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> D
 
 
 def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | None) -> DataFrame:
-    """The changes that are written, with the texts of their keys and images instead of their values."""
+    """Returns the changes to write, with the texts of their keys and images instead of their values."""
     df, masked = ct.df.filter(fits(ct)), has(ct, "column_mask")
     heads = [ct.header(h) for h in ct.headers if h in _READ or h.startswith(NATIVE)]
     work = ImageTexts(
@@ -223,7 +227,7 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
 
     def value(place: int, name: str) -> Column:
         mine = F.col(quoted(name))
-        return mine if place in keys else F.when(whole, mine)  # of a B row the key alone is written
+        return mine if place in keys else F.when(whole, mine)  # only the key of a B row is written
 
     values = [value(i, c).alias(f"_c{i}") for i, c in enumerate(ct.columns)]
     df = df.select(*named, *(F.col(quoted(h)) for h in heads), *values).filter(F.col(OPER).isin(*CHANGES))
@@ -235,34 +239,34 @@ def _with_texts(ct: ChangeTable, fields: list[KeyLogField], ranges: Ranges | Non
 
 
 def _dest(ct: ChangeTable) -> str:
-    """What an image says of its destination."""
+    """Returns the `<Dest>` of an image."""
     return sqdr_text.dest(ct.name)
 
 
 def _native(ct: ChangeTable, name: str, other: Column) -> Column:
-    """The value from the key log that a row came from; `other` for rows from elsewhere."""
+    """Returns the value from the key log from which a row was read; `other` for other rows."""
     if not has(ct, NATIVE + name):
         return other
     return F.when(came(ct), F.col(ct.header(NATIVE + name))).otherwise(other)
 
 
 def _numbers(seq: str) -> dict[str, Column]:
-    """The two parts of a change sequence."""
+    """Returns the two parts of a change sequence."""
     parts = F.substring(seq, 1, 16), F.substring(seq, 17, 19)
     return {n: part.try_cast("bigint") for n, part in zip(_ORDER, parts, strict=True)}
 
 
 def _change(ct: ChangeTable) -> dict[str, Column]:
-    """Order and time of a change: the two parts of its sequence, whole seconds and the rest."""
-    made = _numbers(SEQ)
+    """Returns order and time of a change: the two parts of its sequence, whole seconds and the rest."""
+    result = _numbers(SEQ)
     if has(ct, "timestamp"):
         at = F.col(ct.header("timestamp"))
-        made["change_row_timestamp"] = F.date_trunc("second", at)
-        made["change_row_nanosecond"] = F.pmod(F.unix_micros(at), F.lit(1_000_000)) * 1000
-    return made
+        result["change_row_timestamp"] = F.date_trunc("second", at)
+        result["change_row_nanosecond"] = F.pmod(F.unix_micros(at), F.lit(1_000_000)) * 1000
+    return result
 
 
 def detail(ct: ChangeTable) -> Column:
-    """`change_row_log_detail`: what other formats know about a change's user and row."""
+    """Returns `change_row_log_detail` from headers of other formats about a change's user and row."""
     user, rrn = (quoted(ct.header(h)) if has(ct, h) else None for h in ("user_name", "recid"))
     return written(user, rrn)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from ...engine.history_updates import HistoryRules
 from ...lake import delta as lake
+from ...model.positions import ChangeSeq
 from .table import HistoryTable
 
 _PROPERTY = "tailrace.columns"
@@ -20,7 +21,7 @@ _PROPERTY = "tailrace.columns"
 class Numbered(Protocol):
     """A table whose columns have numbers."""
 
-    def column_numbers(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: ChangeSeq | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout (None: the newest)."""
 
 
@@ -39,7 +40,7 @@ class HistoryColumns:
     taken: str | None = None
 
     @staticmethod
-    def of(table: Numbered, path: str, layout: str | None) -> HistoryColumns:
+    def of(table: Numbered, path: str, layout: ChangeSeq | None) -> HistoryColumns:
         """Returns the columns of the history at a path; `layout` is that of its last change."""
         now = table.column_numbers(None)
         if not lake.exists(path):

@@ -30,10 +30,11 @@ from ...errors import GapError, UnsupportedError
 from ...lake import delta as lake
 from ...model import sequence
 from ...model.mask import ALWAYS, pack
+from ...model.positions import ChangeNumber, ChangeSeq
 from ..base_rows import require_columns
 from ..change_files import ChangeRows
 from ..column_identity import Names
-from ..positions import Position, PositionRange
+from ..positions import PositionLike, PositionRange
 from .checks import check_names
 from .columns import HistoryColumns
 from .positions import FOLLOWS
@@ -54,7 +55,7 @@ class HistoryStart:
     """
 
     start: str
-    layout: str | None
+    layout: ChangeSeq | None
 
     @staticmethod
     def of(path: str) -> HistoryStart | None:
@@ -81,8 +82,8 @@ class FollowedTable(Protocol):
 
     def arrays(
         self,
-        start: Position | None = None,
-        end: Position | None = None,
+        start: PositionLike | None = None,
+        end: PositionLike | None = None,
         columns: Sequence[str] | None = None,
         *,
         names: Names | Mapping[int, str] = "now",
@@ -93,13 +94,13 @@ class FollowedTable(Protocol):
     def rename_base(self, base: pa.Table) -> pa.Table:
         """Returns base rows with the current names of their columns."""
 
-    def layout_start(self, last: int | None) -> str | None:
+    def layout_start(self, last: ChangeNumber | None) -> ChangeSeq | None:
         """Returns the change sequence at which the layout of a change number (None: the newest) begins."""
 
-    def incompatibility(self, first: str, last: str) -> str | None:
+    def incompatibility(self, first: ChangeSeq, last: ChangeSeq) -> str | None:
         """Returns why the columns at two change sequences are incompatible, or None."""
 
-    def column_numbers(self, layout: str | None) -> dict[str, int]:
+    def column_numbers(self, layout: ChangeSeq | None) -> dict[str, int]:
         """Returns the column numbers by name in a layout (None: the newest)."""
 
     @property
@@ -112,7 +113,7 @@ def follow(
     path: str,
     rules: HistoryRules,
     base: pa.Table | None,
-    start: Position | None = None,
+    start: PositionLike | None = None,
 ) -> HistoryTable:
     """Adds the changes that a history does not have yet; see `TableChanges.keep_history`."""
     check_names(rules, changes.name)
@@ -166,7 +167,7 @@ def _new_events(found: ChangeArrays, history: HistoryTable, on: ReadStart | None
 def _since(
     changes: FollowedTable,
     last: FollowProgress | None,
-    start: Position | None,
+    start: PositionLike | None,
     names: Mapping[int, str],
     path: str,
 ) -> ChangeArrays:

@@ -15,7 +15,7 @@ from ...model import sequence
 from ...model.change import BEFORE, PREFIX
 from ...model.positions import ChangeNumber, ChangeSeq
 from ..change_files import SEQ, ChangeRows
-from ..positions import Position, PositionRange
+from ..positions import PositionLike, PositionRange
 from .events import HistoryEvents, flow_app_id
 from .table import EVENTS, HistoryTable
 
@@ -38,7 +38,7 @@ class ReadStart:
         fewer: whether changes that it has were removed from the change table.
     """
 
-    since: Position | None
+    since: PositionLike | None
     seq: ChangeSeq | None
     rows: int | None = None
     fewer: bool = False
@@ -73,7 +73,7 @@ class FollowProgress:
     def upto(
         files: ChangeRows,
         found: ChangeArrays,
-        since: Position | None,
+        since: PositionLike | None,
         last: FollowProgress | None,
         on: ReadStart | None,
     ) -> FollowProgress:
@@ -137,7 +137,7 @@ class FollowProgress:
         return noted
 
 
-def _rows_before(since: Position | None, on: ReadStart | None) -> int | None:
+def _rows_before(since: PositionLike | None, on: ReadStart | None) -> int | None:
     """Returns the number of rows before those that were read; None if they were not counted.
 
     A history that begins at `start` and reads all changes again reads those from `start` on.
@@ -147,11 +147,11 @@ def _rows_before(since: Position | None, on: ReadStart | None) -> int | None:
     return 0 if since is None else None
 
 
-def _after(seq: str) -> str:
-    return f"{int(seq) + 1:0{sequence.WIDTH}d}"
+def _after(seq: ChangeSeq) -> ChangeSeq:
+    return ChangeSeq(f"{int(seq) + 1:0{sequence.WIDTH}d}")
 
 
-def _has_unknown_changes(files: ChangeRows, events: HistoryEvents, first: str, last: str) -> bool:
+def _has_unknown_changes(files: ChangeRows, events: HistoryEvents, first: ChangeSeq, last: ChangeSeq) -> bool:
     """Returns whether there is a change between two sequences, both included, without an event."""
     rows = files.rows(PositionRange.of(first), PositionRange.of(last), [SEQ, _OPER])
     rows = rows.filter(pc.not_equal(rows[_OPER], BEFORE))

@@ -1,7 +1,7 @@
 """The values of the metrics, read from a task's records; no rows of change tables or targets are read.
 
-They come from `status` (rolled-up control tables, live files) and from what the process that serves them has
-counted. Nothing asks Spark, so an answer does not wait for it.
+They come from `status` (rolled-up control tables, live files) and from the counters of the process that
+serves them. Spark is not asked, so a scrape does not wait for it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .declared import CAPTURE, METRICS, PIPELINE
 
 logger = logging.getLogger("tailrace.metrics")
 FRESH_S = 2.0
-"""Seconds for which scrapes share one reading of the task's state."""
+"""Seconds for which scrapes share one read of the task's state."""
 _LSN_DIGITS = 16
 
 
 class Sample(NamedTuple):
-    """A value of a metric; for a histogram a `Timings`."""
+    """A value of a metric; a `Timings` for a histogram."""
 
     name: str
     labels: tuple[str, ...]
@@ -47,8 +47,8 @@ class TaskCollector(Collector):
 
     Args:
         task: the task.
-        halves: `capture`, `pipeline` or both: whose metrics are given.
-        counted: gives what the pipeline of this process has counted (`Counts.as_dict`), once there is one.
+        halves: `capture`, `pipeline` or both: whose metrics are collected.
+        counted: returns the counters of this process's pipeline (`Counts.as_dict`), None before it has one.
     """
 
     def __init__(
@@ -60,61 +60,61 @@ class TaskCollector(Collector):
         self._lock, self._read_at, self._state = threading.Lock(), -FRESH_S, list[Sample]()
 
     def collect(self) -> Iterator[Family]:
-        """All metric families that have values now."""
-        found = self._of_state()
+        """Yields all metric families that have values now."""
+        found = self._cached_state()
         if (counted := self._counted()) is not None:
-            found = [*found, *of_pipeline(counted)]
+            found = [*found, *pipeline_samples(counted)]
         by_name: dict[str, list[Sample]] = {}
         for one in found:
             by_name.setdefault(one.name, []).append(one)
         for name, samples in by_name.items():
             yield _family(name, self._task.name, samples)
 
-    def _of_state(self) -> list[Sample]:
+    def _cached_state(self) -> list[Sample]:
         with self._lock:  # there may be several scrapes at once
             if time.monotonic() - self._read_at >= FRESH_S:
-                self._state = self._look()
+                self._state = self._read_state()
                 self._read_at = time.monotonic()
             return self._state
 
-    def _look(self) -> list[Sample]:
-        known = [Sample("tailrace_build_info", (__version__,), 1)]
-        known += [
+    def _read_state(self) -> list[Sample]:
+        always = [Sample("tailrace_build_info", (__version__,), 1)]
+        always += [
             Sample("tailrace_process_start_time_seconds", (half,), self._began) for half in self._halves
         ]
         try:
-            read = [*self._read()]
+            read = [*self._samples()]
         except (OSError, ValueError, DeltaError, TailraceError) as error:
             logger.warning("metrics without the task's state, which cannot be read at the moment: %s", error)
-            return [*known, Sample("tailrace_state_readable", (), 0)]
-        return [*known, Sample("tailrace_state_readable", (), 1), *read]
+            return [*always, Sample("tailrace_state_readable", (), 0)]
+        return [*always, Sample("tailrace_state_readable", (), 1), *read]
 
-    def _read(self) -> Iterator[Sample]:
+    def _samples(self) -> Iterator[Sample]:
         if PIPELINE in self._halves:
             found = status(self._task)
-            yield from of_process(PIPELINE, found.pipeline)
-            yield from of_tables(found, lsn=self._lsn)
+            yield from process_samples(PIPELINE, found.pipeline)
+            yield from table_samples(found, lsn=self._lsn)
             if (done := json_files.read(self._task.run_path, "maintenance")) is not None:
                 yield Sample("tailrace_stage_last_success_timestamp_seconds", ("maintenance",), done["done"])
-            yield from of_freshness(found.pipeline or {})
+            yield from freshness_samples(found.pipeline or {})
             if (use := disk.newest(self._task)) is not None:
-                yield from of_disk(use)
+                yield from disk_samples(use)
         if CAPTURE in self._halves:
             capture = process(self._task, CAPTURE)
-            yield from of_process(CAPTURE, capture)
-            yield from of_capture(capture or {}, lsn=self._lsn)
+            yield from process_samples(CAPTURE, capture)
+            yield from capture_samples(capture or {}, lsn=self._lsn)
 
 
-def of_process(name: str, said: Mapping[str, Any] | None) -> Iterator[Sample]:
-    """Whether a half of the task runs, and its state."""
+def process_samples(name: str, said: Mapping[str, Any] | None) -> Iterator[Sample]:
+    """Yields whether a process of the task runs, and its state."""
     running = bool(said and said["running"])
     yield Sample("tailrace_process_up", (name,), int(running))
     if said and running:
         yield Sample("tailrace_process_state", (name, str(said.get("state"))), 1)
 
 
-def of_freshness(pipeline: Mapping[str, Any]) -> Iterator[Sample]:
-    """The intervals between batches of a pipeline that runs."""
+def freshness_samples(pipeline: Mapping[str, Any]) -> Iterator[Sample]:
+    """Yields the intervals between batches of a running pipeline."""
     said = pipeline.get("freshness")
     if not pipeline.get("running") or not said:
         return
@@ -122,8 +122,8 @@ def of_freshness(pipeline: Mapping[str, Any]) -> Iterator[Sample]:
         yield Sample("tailrace_freshness_seconds", (table,), one["interval"])
 
 
-def of_disk(use: DiskUse) -> Iterator[Sample]:
-    """The disk space of a task."""
+def disk_samples(use: DiskUse) -> Iterator[Sample]:
+    """Yields the disk space of a task."""
     for kind, size in use.sizes.items():
         yield Sample("tailrace_disk_bytes", (kind,), size)
     yield Sample("tailrace_disk_files", (), use.files)
@@ -132,8 +132,11 @@ def of_disk(use: DiskUse) -> Iterator[Sample]:
         yield Sample("tailrace_disk_growth_bytes_per_day", (), use.growth)
 
 
-def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
-    """What the capture process reports (`control.capture_state`). `lsn`: whether positions have an LSN."""
+def capture_samples(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
+    """Yields the values that the capture process reports (`state.capture_state`).
+
+    `lsn`: whether positions contain an LSN.
+    """
     for metric, key in (
         ("tailrace_source_lag_seconds", "lag_seconds"),
         ("tailrace_source_lag_bytes", "lag_bytes"),
@@ -157,8 +160,8 @@ def of_capture(said: Mapping[str, Any], *, lsn: bool) -> Iterator[Sample]:
             yield Sample("tailrace_baseline_parts_done", (table,), one.get("parts_done") or 0)
 
 
-def of_tables(found: Status, *, lsn: bool) -> Iterator[Sample]:
-    """Progress of the task and each of its tables. `lsn`: whether positions have an LSN."""
+def table_samples(found: Status, *, lsn: bool) -> Iterator[Sample]:
+    """Yields the progress of the task and each of its tables. `lsn`: whether positions contain an LSN."""
     for stage in ("captured", "stored", "applied"):
         yield Sample("tailrace_change_number", (stage,), getattr(found, stage) or 0)
     for t in found.tables:
@@ -173,15 +176,15 @@ def of_tables(found: Status, *, lsn: bool) -> Iterator[Sample]:
         if t.baseline_rows is not None:
             yield Sample("tailrace_table_baseline_rows", (t.table,), t.baseline_rows)
         if lsn and t.position:
-            place = int(t.position[:_LSN_DIGITS], 16)
-            yield Sample("tailrace_table_position_bytes", (t.table,), place)
+            lsn_number = int(t.position[:_LSN_DIGITS], 16)
+            yield Sample("tailrace_table_position_bytes", (t.table,), lsn_number)
         if t.last_change is not None:
             at = dt.datetime.fromisoformat(t.last_change).timestamp()
             yield Sample("tailrace_table_last_apply_timestamp_seconds", (t.table,), at)
 
 
-def of_pipeline(counted: Mapping[str, Any]) -> Iterator[Sample]:
-    """What store and apply have counted since their process began."""
+def pipeline_samples(counted: Mapping[str, Any]) -> Iterator[Sample]:
+    """Yields the counters of store and apply since their process started."""
     for stage in ("store", "apply"):
         yield Sample("tailrace_stage_seconds", (stage,), counted[f"{stage}_seconds"])
         if counted[f"{stage}_at"] is not None:
@@ -202,18 +205,18 @@ def _family(name: str, task: str, samples: list[Sample]) -> Family:
         for one in samples:
             steps.add_metric([task, *one.labels], _buckets(one.value["counts"]), one.value["seconds"])
         return steps
-    made = (GaugeMetricFamily if said.kind == "gauge" else CounterMetricFamily)(
+    family = (GaugeMetricFamily if said.kind == "gauge" else CounterMetricFamily)(
         name, said.help, labels=labels
     )
     for one in samples:
-        made.add_metric([task, *one.labels], one.value)
-    return made
+        family.add_metric([task, *one.labels], one.value)
+    return family
 
 
 def _buckets(counts: list[int]) -> list[tuple[str, float]]:
-    """Buckets as in Prometheus: cumulative."""
-    total, made = 0, list[tuple[str, float]]()
+    """Returns cumulative buckets, as Prometheus expects."""
+    total, buckets = 0, list[tuple[str, float]]()
     for bound, many in zip([*map(str, STEPS), "+Inf"], counts, strict=True):
         total += many
-        made.append((bound, total))
-    return made
+        buckets.append((bound, total))
+    return buckets

@@ -1,7 +1,7 @@
 """The metrics, each declared once: name, kind, labels, meaning. `docs/metrics.md` is generated from them.
 
-Names and units follow Prometheus' conventions: base units (seconds, bytes), `_total` for what only grows.
-Every metric has the label `task`, too.
+Names and units follow Prometheus' conventions: base units (seconds, bytes), `_total` for counters. Every
+metric also has the label `task`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Metric:
     """One metric.
 
     Attributes:
-        kind: `gauge`, `counter` (grows; begins at 0 with the process, or with the task where its help says
-            so) or `histogram`.
-        half: which half of a task has it: `capture`, `pipeline` or `both`. `tailrace run` has all.
-        help: what it says; a gauge without a value has no series.
-        labels: besides `task`.
+        kind: `gauge`, `counter` (starts at 0 with the process, or with the task if its help says so) or
+            `histogram`.
+        half: which process of a task has it: `capture`, `pipeline` or `both`. `tailrace run` has all.
+        help: its meaning; a gauge without a value has no series.
+        labels: its labels other than `task`.
     """
 
     name: str
@@ -50,24 +50,24 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_process_up", "gauge", "both",
-        "Whether that half of the task is running (1) or not (0), on any host: `capture`, `pipeline`.",
+        "Whether that process of the task is running (1) or not (0), on any host: `capture`, `pipeline`.",
         ("process",),
     ),
     Metric(
         "tailrace_process_state", "gauge", "both",
-        "1 for the state a running half (`capture`, `pipeline`) is in: `starting`, `running`, "
+        "1 for the state that a running process (`capture`, `pipeline`) is in: `starting`, `running`, "
         "`reconnecting` (capture has lost its source, or the pipeline its target, and retries), "
         "`drained`, `stopped`.",
         ("process", "state"),
     ),
     Metric(
         "tailrace_process_start_time_seconds", "gauge", "both",
-        "Since when the process that answers has that half (`capture`, `pipeline`; Unix time).", ("process",),
+        "When the answering process started that part (`capture`, `pipeline`; Unix time).", ("process",),
     ),
     Metric(
         "tailrace_stage_last_success_timestamp_seconds", "gauge", "both",
         "When a stage last succeeded (Unix time): `capture` read from its source (also if there was "
-        "nothing new); `store` and `apply` completed a batch since the process began; `maintenance` "
+        "nothing new); `store` and `apply` completed a batch since the process started; `maintenance` "
         "completed a round.",
         ("stage",),
     ),
@@ -131,7 +131,7 @@ _ALL: Final = (
     Metric(
         "tailrace_table_behind_rows", "gauge", "pipeline",
         "Stored change-table rows that the target does not have; a store batch that it has in part counts "
-        "whole.",
+        "in full.",
         ("table",),
     ),
     Metric(
@@ -152,17 +152,17 @@ _ALL: Final = (
     ),
     Metric(
         "tailrace_table_stored_rows_total", "counter", "pipeline",
-        "Rows stored in the change table, since the task began.", ("table",),
+        "Rows stored in the change table since the task was created.", ("table",),
     ),
     Metric(
         "tailrace_table_applied_rows_total", "counter", "pipeline",
-        "Rows written to the target, since the task began: `insert`, `update`, `delete`. Those of a batch "
-        "whose process was killed before it had recorded what it had committed are not counted.",
+        "Rows written to the target since the task was created: `insert`, `update`, `delete`. Those of a "
+        "batch whose process was killed before it had recorded what it had committed are not counted.",
         ("table", "operation"),
     ),
     Metric(
         "tailrace_apply_seconds", "histogram", "pipeline",
-        "How long it took to write one table's part of a batch, by plan.", ("plan",),
+        "Time to write one table's part of a batch, by plan.", ("plan",),
     ),
     Metric(
         "tailrace_conflicts_total", "counter", "pipeline",
@@ -184,7 +184,7 @@ _ALL: Final = (
     Metric("tailrace_disk_free_bytes", "gauge", "pipeline", "Free bytes on the disk of the task."),
     Metric(
         "tailrace_disk_growth_bytes_per_day", "gauge", "pipeline",
-        "How much the task grew over the last hours, as bytes a day.",
+        "Growth of the task over the last hours, in bytes per day.",
     ),
     Metric(
         "tailrace_flagged_changes_total", "counter", "pipeline",

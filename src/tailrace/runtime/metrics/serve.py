@@ -18,19 +18,18 @@ Counted = Callable[[], Mapping[str, Any]]
 
 
 class Served:
-    """The metrics to serve. `counted`: a function that returns the counters of this process's pipeline, once
-    there is one."""
+    """The metrics to serve. `counted`: returns the counters of this process's pipeline, once there is one."""
 
     def __init__(self) -> None:
         self.counted: Counted | None = None
 
     def now(self) -> Mapping[str, Any] | None:
-        """The counters of the pipeline; None as long as there is none."""
+        """Returns the counters of the pipeline; None before the process has one."""
         return None if self.counted is None else self.counted()
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`.
+    """Returns host and port of `HOST:PORT`.
 
     >>> address("127.0.0.1:9187"), address("[::1]:9187")
     (('127.0.0.1', 9187), ('::1', 9187))
@@ -38,24 +37,24 @@ def address(text: str) -> tuple[str, int]:
     Traceback (most recent call last):
     tailrace.errors.ConfigError: '9187' is not HOST:PORT
       where: --metrics
-      hint: write 127.0.0.1:9187, or 0.0.0.0:9187 for everybody who can reach this machine
+      hint: write 127.0.0.1:9187, or 0.0.0.0:9187 for all hosts that can reach this machine
     """
     found = _ADDRESS.fullmatch(text)
     if found is None or not 0 < int(found["port"]) < 1 << 16:
         raise ConfigError(
             f"{text!r} is not HOST:PORT",
             where=_WHERE,
-            hint="write 127.0.0.1:9187, or 0.0.0.0:9187 for everybody who can reach this machine",
+            hint="write 127.0.0.1:9187, or 0.0.0.0:9187 for all hosts that can reach this machine",
         )
     return found["v6"] or found["host"], int(found["port"])
 
 
 @contextmanager
 def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
-    """Serves the metrics of a task's halves at an address until the block ends; None: serves nothing.
+    """Serves the metrics of a task's processes at an address until the block ends; None: serves nothing.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address cannot be used.
     """
     watched = Served()
     if at is None:
@@ -83,8 +82,8 @@ def served(task: Task, at: str | None, *halves: str) -> Iterator[Served]:
 
 
 def _routed(metrics: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The WSGI application with the metrics at `/metrics`, and `/healthz`, which answers while the process
-    lives."""
+    """Returns a WSGI application with the metrics at `/metrics`, and with `/healthz`, which answers while the
+    process runs."""
 
     def answer(environ: dict[str, Any], respond: Callable[..., Any]) -> Any:
         path = environ["PATH_INFO"]
@@ -98,7 +97,7 @@ def _routed(metrics: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _not_served(task: Task, at: str, halves: tuple[str, ...], error: OSError) -> ConfigError:
-    """Why nobody can listen at an address: perhaps because the task runs already."""
+    """Returns the error of an address that cannot be used, perhaps because the task already runs."""
     what = f"metrics cannot be served at {at}: {error.strerror or error}"
     if error.errno == errno.EADDRINUSE and (other := live.running(task.run_path, halves)) is not None:
         return ConfigError(f"{other.what}; {what}", where=other.where, hint=other.hint)

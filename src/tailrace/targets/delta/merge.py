@@ -1,4 +1,4 @@
-"""The merges of several tables in one job: a task for each table, and shards of those that are too large."""
+"""Merges batches of several tables in one job: one task per table, or shards of large batches."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_i
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...model.positions import order_key
-from ..audit import LOST
+from ..audit import RESULT_LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
 from ..plans import Limits, is_local
-from . import distributed
-from .merge_task import MergeTask
-from .size import actions, is_plain, size_of
+from .table_info import actions, is_plain, open_at, size_of
+from .task_local_merge import TaskLocalMerge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 1_000_000
-"""A batch of more changes is merged by shards; so is one that the memory of a task does not hold, but that
-shows only when it is read."""
+"""Batches with more changes are merged by shards. So are batches that need more memory than a task has, which
+is only known after they are read."""
 SHARD_BYTES = 128 << 20
-"""Tables of fewer bytes are not merged by shards to save time."""
+"""Batches of tables with fewer bytes are not divided into shards to save time."""
 SHARD_COST = 2
-"""Shards of a table take about this many times the work of one task."""
+"""The approximate ratio of the work of all shards of a batch to that of one task."""
 
 
 @dataclass(frozen=True)
-class ManyTask:
-    """Merges the batch of one table. Returns what was done; the error of a table whose changes were not
-    applied; None if the batch is to be merged by shards (nothing was done, or what was found is not known).
+class MergeTask:
+    """Merges the batch of one table.
 
-    One task may merge tables of any size, if it writes at most `limits.local_bytes`. `sharded`: tables that
-    are left to shards, if they have `SHARD_BYTES`.
+    Returns the result, or the error of a table whose changes were not applied. None: the batch has to be
+    merged by shards, because nothing was done or the result was lost.
+
+    Attributes:
+        limits: the task may rewrite at most `limits.local_bytes`, in tables of any size.
+        memory_bytes: the memory that the task may use; None: no limit.
+        sharded: the tables that are merged by shards if they have more than `SHARD_BYTES`.
     """
 
     limits: Limits
@@ -51,39 +54,39 @@ class ManyTask:
         try:
             done = self._merged(one)
         except ConcurrentCommitError:
-            return None  # it is read again
+            return None  # the batch is read again
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
             return raised_in_task(error, f"apply {one.table}")
-        if done == LOST and one.audit is None:
+        if done == RESULT_LOST and one.audit is None:
             done = MergeResult(ApplyOutcome(version=lake.version(one.target)), one.range.end)
         if not isinstance(done, MergeResult):
             return None
         return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def _merged(self, one: ChangeBatch) -> MergeResult | str | None:
-        """Returns the result of `MergeTask`; None if one task cannot merge the batch."""
+        """Returns the result of a `TaskLocalMerge`; None if one task cannot merge the batch."""
         if not lake.exists(one.target):
             return None
         if one.log_only:
-            return self._by(one.located(), distributed.as_of(one.target, one.app_id, one.range.lower))
+            return self._by(one.located(), open_at(one.target, one.app_id, one.range.lower))
         with lake.opened(one.target) as table:
             return self._by(one.located(), table)
 
     def _by(self, one: ChangeBatch, table: DeltaTable) -> MergeResult | str | None:
-        # What is only added has nothing to do with the table's size.
-        if not (one.appends or self._may(one, table)) or not is_plain(table):
+        # The cost of an append does not depend on the table's size.
+        if not (one.appends or self._may_scan(one, table)) or not is_plain(table):
             return None
-        reached = order_key(lake.reached(table, one.app_id))
-        if reached >= one.range.end and not one.log_only:
-            return LOST
-        if one.audit is not None and one.range.lower < reached < one.range.end:
+        progress = order_key(lake.reached(table, one.app_id))
+        if progress >= one.range.end and not one.log_only:
+            return RESULT_LOST
+        if one.audit is not None and one.range.lower < progress < one.range.end:
             return None  # the key log has to be completed first
         if {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}:
             return None
-        return MergeTask(one, table, reached, self.memory_bytes, self.limits.local_bytes).run()
+        return TaskLocalMerge(one, table, progress, self.memory_bytes, self.limits.local_bytes).run()
 
-    def _may(self, one: ChangeBatch, table: DeltaTable) -> bool:
-        """Whether one task may look for the rows."""
+    def _may_scan(self, one: ChangeBatch, table: DeltaTable) -> bool:
+        """Whether one task may scan the table for the rows of the changes."""
         size = size_of(table)
         if one.table in self.sharded and size.bytes > SHARD_BYTES and one.rows is None:
             return False
@@ -95,35 +98,44 @@ class ManyTask:
 
 def merge(
     spark: SparkSession | None,
-    todo: Sequence[ChangeBatch],
-    make: ManyTask,
+    batches: Sequence[ChangeBatch],
+    task: MergeTask,
     by_shards: Callable[[ChangeBatch], MergeResult],
 ) -> list[MergeResult | TailraceError]:
-    """Merges all batches in one job, as many side by side as there are slots; then those that are too large
-    for one task, one by one, by shards. Gives for each, in their order, what was done, or the error of a
-    table whose changes were not applied."""
-    weights = [one.size for one in todo]
-    small = [n for n, one in enumerate(todo) if weights[n] <= ROWS or one.rows is not None]
+    """Merges all batches in one job; then, one after the other, those that are too large for one task, by
+    shards.
+
+    Args:
+        spark: the session whose tasks may merge; None: threads of this process do.
+        batches: the batches.
+        task: merges a batch by one task.
+        by_shards: merges a batch by shards.
+
+    Returns:
+        For each batch, in their order, the result, or the error of a table whose changes were not applied.
+    """
+    weights = [one.size for one in batches]
+    single = [n for n, one in enumerate(batches) if weights[n] <= ROWS or one.rows is not None]
     found: dict[int, MergeResult | TailraceError | None] = {}
-    if small:
-        some = [todo[n] for n in small]
-        found |= zip(small, _in_one_job(spark, some, [weights[n] for n in small], make), strict=True)
-    return [found.get(n) or _sharded(one, by_shards) for n, one in enumerate(todo)]
+    if single:
+        results = _in_one_job(spark, [batches[n] for n in single], [weights[n] for n in single], task)
+        found |= zip(single, results, strict=True)
+    return [found.get(n) or _sharded(one, by_shards) for n, one in enumerate(batches)]
 
 
 def _in_one_job(
-    spark: SparkSession | None, todo: Sequence[ChangeBatch], weights: Sequence[int], make: ManyTask
+    spark: SparkSession | None, batches: Sequence[ChangeBatch], weights: Sequence[int], task: MergeTask
 ) -> list[MergeResult | TailraceError | None]:
-    if any(one.rows is not None for one in todo):
+    if any(one.rows is not None for one in batches):
         spark = None  # the rows are in the driver
-    # A table that one task would keep busy for longer than shards of it, on all slots, would take.
-    there = executor_of(spark, sum(weights))
-    most = SHARD_COST * sum(weights) / slots(there)
-    large = (one.table for one, weight in zip(todo, weights, strict=True) if weight > most)
-    make = replace(make, sharded=frozenset(large if there is not None else ()))
-    what = todo[0].table if len(todo) == 1 else f"{len(todo)} tables"
+    # Batches for which one task would need more time than shards on all slots are divided into shards.
+    executor = executor_of(spark, sum(weights))
+    most = SHARD_COST * sum(weights) / slots(executor)
+    large = (one.table for one, weight in zip(batches, weights, strict=True) if weight > most)
+    task = replace(task, sharded=frozenset(large if executor is not None else ()))
+    what = batches[0].table if len(batches) == 1 else f"{len(batches)} tables"
     job = Job("apply", f"apply {what}: {sum(weights):,} changes", sum(weights))
-    return map_tasks(make, todo, session=spark, job=job, weights=weights)
+    return map_tasks(task, batches, session=spark, job=job, weights=weights)
 
 
 def _sharded(

@@ -1,4 +1,4 @@
-"""Delta targets that several sources feed: one table, in which each has rows, and a progress of its own."""
+"""Shared Delta targets: one table with rows of several sources, each of which has its own progress."""
 
 from __future__ import annotations
 
@@ -24,74 +24,82 @@ from ..change_batch import ChangeBatch
 from ..images import col
 from ..multi_source import refuse_columns
 from ..parts import Parts
-from . import distributed
+from . import spark_io
+from .commit import exchange, info
 from .layout import create
-from .local import PartTask, info, write_parts
-from .rewrite import exchange
-from .size import actions, is_plain
+from .load import PartTask, write_parts
+from .table_info import actions, is_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
-    """The places of batches that may be merged side by side: no two of them have one target.
+def merge_rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
+    """Yields the indices of batches that may be merged in parallel: they have different targets.
 
     >>> from tailrace.model.change import Relation
     >>> from tailrace.model.positions import ChangeRange
     >>> def batch(target):
     ...     return ChangeBatch("s.t", Relation(1, "s", "t", "d", ()), ChangeRange(None, 1), target=target)
-    >>> list(rounds([batch("a"), batch("b"), batch("a"), batch("a")]))
+    >>> list(merge_rounds([batch("a"), batch("b"), batch("a"), batch("a")]))
     [[0, 1], [2], [3]]
     """
-    left = list(range(len(batches)))
-    while left:
-        mine = list({batches[place].target: place for place in reversed(left)}.values())
-        yield sorted(mine)
-        left = [place for place in left if place not in set(mine)]
+    rest = list(range(len(batches)))
+    while rest:
+        first_of_targets = set({batches[index].target: index for index in reversed(rest)}.values())
+        yield sorted(first_of_targets)
+        rest = [index for index in rest if index not in first_of_targets]
 
 
-def load_part(
+def load_partition(
     path: str,
     app: str,
     relation: Relation,
     rows: DataFrame | Parts,
     after: int,
-    own: Mapping[str, str],
+    partition: Mapping[str, str],
     rule_columns: Mapping[str, str],
 ) -> int:
-    """Makes rows all those with the constants `own`, in one commit with the source's progress: files that
-    have some are written anew without them. Gives the version.
+    """Replaces the rows of one source, in one commit with its progress: files with such rows are rewritten
+    without them. Returns the version.
+
+    Args:
+        path: the target.
+        app: the application id of the source's progress.
+        relation: the layout of the rows.
+        rows: the rows.
+        after: the progress afterwards.
+        partition: the constants of the source.
+        rule_columns: the columns that rules may have added to the target.
 
     Raises:
-        BaselineNeededError: the target has other columns than the rows, but for `rule_columns`.
+        BaselineNeededError: the target has other columns than the rows and `rule_columns`.
     """
     create(path, relation)
     want = {c.name: c.type for c in relation.columns}
 
-    def takes(now: DeltaTable) -> pa.Schema:
-        """The schema that it has now; others may have changed it since the rows were read."""
+    def checked_schema(now: DeltaTable) -> pa.Schema:
+        """Returns the current schema; other processes may have changed it since the rows were read."""
         schema = lake.arrow_schema(now)
-        there = {f.name: spark_type(f.type) for f in schema}
-        refuse_columns(relation.table, path, there, want, rule_columns)
+        refuse_columns(relation.table, path, {f.name: spark_type(f.type) for f in schema}, want, rule_columns)
         return schema
 
-    takes(now := DeltaTable(path))
+    checked_schema(now := DeltaTable(path))
     if not is_plain(now):
-        if isinstance(rows, Parts):  # it was plain when it was asked
+        if isinstance(rows, Parts):  # `loads_parts` was called when the table was plain
             raise ConcurrentCommitError.at(path, now.version())
-        return _load_by_spark(path, app, rows, after, own, takes)
-    # Columns that a file lacks are NULL.
+        return _load_by_spark(path, app, rows, after, partition, checked_schema)
+    # Columns that are not in a file are NULL.
     files, _ = write_parts(rows, PartTask(path, schema_of(relation.columns)))
 
     def once(now: DeltaTable) -> bool | None:
-        schema = takes(now)
-        if not is_plain(now):  # it was, when the rows were read
+        schema = checked_schema(now)
+        if not is_plain(now):  # it was plain when the rows were read
             raise ConcurrentCommitError.at(path, now.version())
-        gone, others = without(now, path, own, schema)
+        replaced, others = rewrite_without(now, path, partition, schema)
         reach("delta.load")
         try:
-            exchange(now, gone, [*others, *files], app, max(after, 0), info(plan="load"))
+            exchange(now, replaced, [*others, *files], app, max(after, 0), info(plan="load"))
         except CommitFailedError:
             return None
         return True
@@ -100,35 +108,37 @@ def load_part(
     return order_key(lake.version(path))
 
 
-def without(
-    now: DeltaTable, path: str, own: Mapping[str, str], schema: pa.Schema
+def rewrite_without(
+    now: DeltaTable, path: str, partition: Mapping[str, str], schema: pa.Schema
 ) -> tuple[list[dict[str, object]], list[lake.AddedFile]]:
-    """The files that have rows with the constants `own` (as add actions), and parts with their other rows."""
+    """Writes parts with the other rows of files that have rows of a source; returns these files (as add
+    actions) and the parts."""
     files = actions(now).to_pylist()
+    rewrite = partial(_rewrite_file_without, path, partition, schema)
     with thread_pool("load", worth=len(files) > 1) as pool:
-        found = list(pool.map(partial(_without, path, own, schema), [f["path"] for f in files]))
-    gone = [file for file, (mine, _) in zip(files, found, strict=True) if mine]
-    return gone, [part for _, part in found if part is not None]
+        found = list(pool.map(rewrite, [f["path"] for f in files]))
+    replaced = [file for file, (has_rows, _) in zip(files, found, strict=True) if has_rows]
+    return replaced, [part for _, part in found if part is not None]
 
 
-def _without(
-    path: str, own: Mapping[str, str], schema: pa.Schema, name: str
+def _rewrite_file_without(
+    path: str, partition: Mapping[str, str], schema: pa.Schema, name: str
 ) -> tuple[bool, lake.AddedFile | None]:
-    """Whether a file has rows with these constants, and a part with its other rows."""
+    """Returns whether a file has rows of a source, and a part with its other rows."""
     fs, full = lake.filesystem(f"{path}/{name}")
     with pq.ParquetFile(full, filesystem=fs, buffer_size=1 << 20) as file:
-        named = (b for b in file.iter_batches(columns=list(own), use_threads=False))
-        if not any(pc.any(_mine(batch, own)).as_py() for batch in named):
+        keys = (b for b in file.iter_batches(columns=list(partition), use_threads=False))
+        if not any(pc.any(_in_partition(batch, partition)).as_py() for batch in keys):
             return False, None
         part = lake.Part(path, schema)
         for batch in file.iter_batches(use_threads=False):
-            part.write(lake.fitted(batch.filter(pc.invert(_mine(batch, own))), schema))
+            part.write(lake.fitted(batch.filter(pc.invert(_in_partition(batch, partition))), schema))
     return True, part.close()
 
 
-def _mine(rows: pa.RecordBatch, own: Mapping[str, str]) -> pa.Array:
-    """Which rows have these constants."""
-    same = [pc.fill_null(pc.equal(rows[name], value), False) for name, value in own.items()]
+def _in_partition(rows: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
+    """Returns for each row whether it has these constants."""
+    same = [pc.fill_null(pc.equal(rows[name], value), False) for name, value in partition.items()]
     return reduce(pc.and_, same)
 
 
@@ -137,31 +147,33 @@ def _load_by_spark(
     app: str,
     rows: DataFrame,
     after: int,
-    own: Mapping[str, str],
-    takes: Callable[[DeltaTable], pa.Schema],
+    partition: Mapping[str, str],
+    checked_schema: Callable[[DeltaTable], pa.Schema],
 ) -> int:
-    """The same for a table whose files Spark alone exchanges; `takes` gives its schema. The progress is a
-    commit of its own behind the rows: who dies in between loads again."""
+    """Does `load_partition` for a table whose files only Spark may replace.
+
+    The progress is a separate commit after the rows: after a crash between the two, the rows are loaded
+    again.
+    """
     from pyspark.sql import functions as F
 
     have = set(rows.columns)
-    where = " AND ".join(f"{quoted(n)} = '{_text(v)}'" for n, v in own.items())
+    where = " AND ".join(f"{quoted(n)} = '{_escaped(v)}'" for n, v in partition.items())
 
     def once(now: DeltaTable) -> bool | None:
-        kinds = {f.name: spark_type(f.type) for f in takes(now)}
+        kinds = {f.name: spark_type(f.type) for f in checked_schema(now)}
         cells = [col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in kinds.items()]
-        whole = rows.select(*cells)
         try:
-            distributed.write(whole, path, now.version(), "overwrite", replaceWhere=where)
+            spark_io.write(rows.select(*cells), path, now.version(), "overwrite", replaceWhere=where)
         except ConcurrentCommitError:
             return None
         return True
 
     lake.on_newest(path, once)
     reach("delta.load")
-    done = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
-    return order_key(lake.version(path)) if done is None else done
+    version = lake.commit(path, [], progress={app: max(after, 0)}, begin=True)
+    return order_key(lake.version(path)) if version is None else version
 
 
-def _text(value: str) -> str:
+def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,9 +1,8 @@
 """The merge of a large batch into a Delta table by several tasks.
 
-*Split*: tasks write the rows of each shard to files (`apply.split`). *Decide*: a task for each shard decides
-its changes (`shard_task`). *Write*: tasks write the files of the target that change (`write_task`); a target
-whose files only Spark may write, or of which too many bytes change, gets a MERGE of what remains of the
-changes.
+*Split*: tasks write the rows of each shard to files (`key_split`). *Decide*: one task per shard decides its
+changes (`shard_task`). *Write*: tasks write the files of the target that change (`write_task`). If only Spark
+may write the target, or if too many bytes change, Spark's MERGE writes the resulting images (`spark_merge`).
 *Commit*: exceptions, then the target with its progress, on exactly the version that was read. No row passes
 through the driver. The caller commits the key log.
 """
@@ -32,20 +31,20 @@ from ...lake.failpoints import reach
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..audit import Audit
-from ..auditor import wanted
-from ..base import gone
+from ..auditor import batch_columns
+from ..base import missing_baseline
 from ..change_batch import ChangeBatch, FilePart, audit_of
 from ..key_split import LinkTask, Split, SplitTask, links
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
-from . import distributed, spark_merge
-from .layout import takes_parts
-from .local import append, info
-from .rewrite import TargetVersion, exchange
-from .shard_task import NUMBER, Shard, ShardResult, ShardTask
-from .size import is_plain, size_of
-from .write_task import WriteTask, pieces
+from . import spark_merge
+from .commit import append, exchange, info
+from .layout import accepts_files
+from .rewrite import TargetVersion
+from .shard_task import NUMBER, ShardFiles, ShardResult, ShardTask
+from .table_info import is_plain, open_at, size_of, version_at
+from .write_task import WriteTask, part_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,19 +53,19 @@ _I = TypeVar("_I")
 _R = TypeVar("_R")
 _ATTEMPTS = 5
 _GROWS = 6
-"""Changes take about this many times the bytes of their files in memory."""
+"""The approximate ratio of the memory of changes to the bytes of their files."""
 _SHARE = 3
-"""The changes of a shard take this share of a task's memory; deciding them takes the rest."""
+"""The changes of a shard may use one third of a task's memory; deciding them needs the rest."""
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardedMerge:
     """Merges batches by shards.
 
     Attributes:
-        spark: whose tasks may merge; None: threads of this process do.
-        limits, memory: as of a `DeltaTarget`.
-        merge_session: the session of a table's MERGE.
+        spark: the session whose tasks may merge; None: threads of this process do.
+        limits, memory: see `DeltaTarget`.
+        merge_session: returns the session of a table's MERGE.
     """
 
     spark: SparkSession
@@ -78,7 +77,7 @@ class Shards:
         """Merges a batch and returns its result; the table has the batch's layout.
 
         Raises:
-            ConcurrentCommitError: other processes commit faster than the batch is merged.
+            ConcurrentCommitError: other processes commit so often that the batch cannot be merged.
         """
         began = time.monotonic()
         for attempt in range(_ATTEMPTS):
@@ -92,40 +91,36 @@ class Shards:
 
     def _merged(self, one: ChangeBatch) -> MergeResult:
         if not lake.exists(one.target):
-            raise gone(one.table)
-        table = (
-            distributed.as_of(one.target, one.app_id, one.range.lower)
-            if one.log_only
-            else DeltaTable(one.target)
-        )
-        reached = order_key(lake.reached(table, one.app_id))
-        if not one.log_only and one.audit is None and reached >= one.range.end:
+            raise missing_baseline(one.table)
+        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else DeltaTable(one.target)
+        progress = order_key(lake.reached(table, one.app_id))
+        if not one.log_only and one.audit is None and progress >= one.range.end:
             return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
         missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
         if missing and not one.log_only:
             raise ApplyError(
                 f"the target has no column {', '.join(sorted(missing))}",
                 where=one.table,
-                hint="another process took it away: `tailrace resync` the table",
+                hint="another process removed it: `tailrace resync` the table",
             )
-        if one.audit is not None and reached > one.range.lower and not one.log_only:
-            # The key log lacks changes that the table has.
-            upto, audit = min(reached, one.range.end), replace(one.audit, log_only=True)
-            done = self._merged(replace(one.between(one.range.start, upto), log_only=True, audit=audit))
-            version = distributed.version_of(one.target, one.app_id, upto)
+        if one.audit is not None and progress > one.range.lower and not one.log_only:
+            # The table has changes that are not in the key log.
+            end, audit = min(progress, one.range.end), replace(one.audit, log_only=True)
+            done = self._merged(replace(one.between(one.range.start, end), log_only=True, audit=audit))
+            version = version_at(one.target, one.app_id, end)
             return replace(done, outcome=replace(done.outcome, version=version))
         with scratch(one.target) as folder:
             rest = one.located()
             if not one.log_only:
-                rest = replace(rest, range=one.range.later_than(reached))
-            return ShardedMerge(self, rest, table, folder).run()
+                rest = replace(rest, range=one.range.later_than(progress))
+            return _Attempt(self, rest, table, folder).run()
 
 
 @dataclass(frozen=True)
-class ShardedMerge:
-    """One attempt to merge a batch into the version of a table that is open."""
+class _Attempt:
+    """One attempt to merge a batch into the open version of a table."""
 
-    to: Shards
+    merge: ShardedMerge
     one: ChangeBatch
     table: DeltaTable
     folder: str
@@ -133,23 +128,23 @@ class ShardedMerge:
     def run(self) -> MergeResult:
         """Merges and commits."""
         one, audit = self.one, self._audit()
-        columns = wanted(one.extra, schema_of(one.target_columns))
+        columns = batch_columns(one.extra, schema_of(one.target_columns))
         shards, truncates = self._split(columns)
         target, plain = self._target(shards)
         task = ShardTask(
             one, audit, columns, target, self.folder, self._memory, truncates,
-            appends=takes_parts(self.table),
+            appends=accepts_files(self.table),
         )  # fmt: skip
         results = self._map("decide", task, shards, [shard.rows for shard in shards])
         if (ends := _ends(results, audit)) is not None:
             self._discard(results, audit)
             task = replace(task, before=ends[0][0])
             results = self._map("decide", task, shards, [shard.rows for shard in shards])
-        done = replace(_together(one, results, ends), parts=self._counted(results, audit))
+        done = replace(_combined(one, results, ends), parts=self._with_flagged_counts(results, audit))
         if done.end is None or audit.log_only:
             return replace(done, outcome=ApplyOutcome(version=self.table.version()))
         try:
-            self._keep(done, results, audit)
+            self._commit_exceptions(done, results, audit)
             return replace(done, outcome=self._written(target, results, done, done.end, plain=plain))
         except ConcurrentCommitError:
             if audit.keylog is not None:
@@ -159,37 +154,38 @@ class ShardedMerge:
 
     def _audit(self) -> Audit:
         audit = audit_of(self.one)
-        log = audit.keylog and replace(audit.keylog, handed=0)
-        return replace(audit, keylog=log, after=self.one.range.lower)
+        log = audit.keylog and replace(audit.keylog, max_returned_rows=0)
+        return replace(audit, keylog=log, start=self.one.range.lower)
 
-    def _target(self, shards: Sequence[Shard]) -> tuple[TargetVersion, bool]:
-        """The rows that changes may meet, and whether the files that have them may be replaced."""
+    def _target(self, shards: Sequence[ShardFiles]) -> tuple[TargetVersion, bool]:
+        """Returns the version in which rows of the changes are found, and whether its files may be
+        replaced."""
         plain = is_plain(self.table)
         if self.one.appends or plain:
             return TargetVersion.of(self.table, self.one.target, self._by[0]), plain
         files = [file for shard in shards for file in shard.files]
-        return spark_merge.target_rows(self.to.spark, self.table, self.one, files, self.folder), False
+        return spark_merge.target_rows(self.merge.spark, self.table, self.one, files, self.folder), False
 
     @property
     def _by(self) -> tuple[str, ...]:
-        """The columns that rows are known by."""
+        """The columns that identify a row."""
         return tuple(self.one.relation.key or [c.name for c in self.one.target_columns])
 
     # Splitting.
 
-    def _split(self, columns: pa.Schema) -> tuple[list[Shard], tuple[str, ...]]:
-        """The shards of the batch, and the `change_seq` of its truncates."""
+    def _split(self, columns: pa.Schema) -> tuple[list[ShardFiles], tuple[str, ...]]:
+        """Writes the shards of the batch; returns them, and the `change_seq` of all truncates."""
         one = self.one
         by = (columns.names[0],) if one.appends else self._by
         linked = not one.appends and one.counts.get("key_changes" if one.relation.key else "U")
         files = one.parts()
         found = self._links(columns, by, files) if linked else None
-        task = SplitTask(one, columns, by, self._many(), self.folder, found)
+        task = SplitTask(one, columns, by, self._shard_count(), self.folder, found)
         splits: list[Split] = self._map("split", task, files, [1] * len(files))
-        made: dict[int, list[ScratchFile]] = {}
+        by_shard: dict[int, list[ScratchFile]] = {}
         for number, file in (each for split in splits for each in split.files):
-            made.setdefault(number, []).append(file)
-        shards = [Shard(tuple(mine), first=n == 0) for n, (_, mine) in enumerate(sorted(made.items()))]
+            by_shard.setdefault(number, []).append(file)
+        shards = [ShardFiles(tuple(own), first=n == 0) for n, (_, own) in enumerate(sorted(by_shard.items()))]
         return shards, tuple(sorted({seq for split in splits for seq in split.truncates}))
 
     def _links(
@@ -201,8 +197,9 @@ class ShardedMerge:
             found += self._map("find key changes", replace(task, alone=alone), files)
         return self._map("link keys", partial(links, folder=self.folder), [found])[0]
 
-    def _many(self) -> int:
-        """The number of shards: as many as tasks run at the same time, more if memory does not hold them."""
+    def _shard_count(self) -> int:
+        """Returns the number of shards: the number of tasks that run at the same time, or more if memory
+        requires it."""
         size = 0
         for file in self.one.files:
             fs, path = lake.filesystem(file)
@@ -216,13 +213,13 @@ class ShardedMerge:
 
     @property
     def _slots(self) -> int:
-        return slots(executor_of(self.to.spark, self._changes))
+        return slots(executor_of(self.merge.spark, self._changes))
 
     @property
     def _memory(self) -> int | None:
-        """Bytes that one task may hold: tasks of one machine share its memory."""
-        memory, many = self.to.memory, self._slots
-        return memory if memory is None or many > cores() else memory // many
+        """The memory that one task may use; the tasks of one machine share its memory."""
+        memory, count = self.merge.memory, self._slots
+        return memory if memory is None or count > cores() else memory // count
 
     def _map(
         self,
@@ -233,36 +230,44 @@ class ShardedMerge:
     ) -> list[_R]:
         text = f"apply {self.one.table}: {self._changes:,} changes, {len(inputs)} tasks ({step})"
         job = Job("apply", text, self._changes, counts=step == "decide")
-        return map_tasks(task, inputs, session=self.to.spark, job=job, weights=weights)
+        return map_tasks(task, inputs, session=self.merge.spark, job=job, weights=weights)
 
     # Key log and exceptions.
 
-    def _counted(self, results: Sequence[ShardResult], audit: Audit) -> tuple[lake.AddedFile, ...]:
-        """The parts of the key log, in which `flagged_count` counts the flagged changes of all shards."""
+    def _with_flagged_counts(
+        self, results: Sequence[ShardResult], audit: Audit
+    ) -> tuple[lake.AddedFile, ...]:
+        """Returns the parts of the key log, with `flagged_count` as of the flagged changes of all shards."""
         log, parts = audit.keylog, [part for one in results for part in one.found.parts]
         flagged = tuple(one.flagged for one in results if one.flagged is not None)
         if log is None or not flagged or len(results) == 1:
             return tuple(parts)
         made = self._map(
-            "count flagged changes", CountTask(log.path, log.schema, flagged, log.header.flagged), parts
+            "count flagged changes",
+            FlaggedCountTask(log.path, log.schema, flagged, log.header.flagged),
+            parts,
         )
         _delete(log.path, parts)
         return tuple(made)
 
-    def _keep(self, done: MergeResult, results: Sequence[ShardResult], audit: Audit) -> None:
+    def _commit_exceptions(self, done: MergeResult, results: Sequence[ShardResult], audit: Audit) -> None:
         """Commits the exceptions."""
         if audit.plain or not audit.rules.keeps:
             return
-        audit.exceptions.take_back(audit.table, audit.after, audit.counted)
-        if files := [one.kept for one in results if one.kept is not None]:
-            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counted)
-            audit.exceptions.keep(files, audit.table, order_key(done.end), after=audit.after, counts=counts)
+        audit.exceptions.remove_after(audit.table, audit.start, audit.counts)
+        if files := [one.exceptions_file for one in results if one.exceptions_file is not None]:
+            counts = Conflicts(tally=done.tally).counted(audit.rules, audit.counts)
+            audit.exceptions.add_files(
+                files, audit.table, order_key(done.end), start=audit.start, counts=counts
+            )
 
     def _discard(self, results: Sequence[ShardResult], audit: Audit) -> None:
-        """Deletes the parts of a decision that is made again."""
+        """Deletes the files of a decision that is repeated."""
         if audit.keylog is not None:
             _delete(audit.keylog.path, [part for one in results for part in one.found.parts])
-        _delete(audit.exceptions.path, [one.kept for one in results if one.kept is not None])
+        _delete(
+            audit.exceptions.path, [one.exceptions_file for one in results if one.exceptions_file is not None]
+        )
         _delete(self.one.target, [part for one in results for part in one.parts])
 
     # Writing.
@@ -278,18 +283,18 @@ class ShardedMerge:
     ) -> ApplyOutcome:
         """Writes and commits the target."""
         one, outcome = self.one, done.outcome
-        if one.appends and takes_parts(self.table):
+        if one.appends and accepts_files(self.table):
             added = [part for result in results for part in result.parts]
-            follows = order_key(lake.reached(self.table, one.app_id))
-            version = append(one.target, added, one.app_id, end, follows, info(plan="append"))
+            start = order_key(lake.reached(self.table, one.app_id))
+            version = append(one.target, added, one.app_id, end, start, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)
-        numbers = {number for result in results for number, _, _ in result.spans}
-        gone = [target.files[number] for number in sorted(numbers)]
+        numbers = {number for result in results for number, _, _ in result.file_ranges}
+        replaced = [target.files[number] for number in sorted(numbers)]
         if emptied and not one.partition:
-            gone = list(target.files)
+            replaced = list(target.files)
             outcome = replace(outcome, deleted=outcome.deleted + size.rows)
-        limits, touched = self.to.limits, sum(f["size_bytes"] for f in gone)
+        limits, touched = self.merge.limits, sum(f["size_bytes"] for f in replaced)
         most = max(limits.most(self._changes, size), limits.local_bytes)
         if not plain or (not emptied and touched > most):
             marks = plain or not is_local(size, limits)
@@ -298,12 +303,12 @@ class ShardedMerge:
         task = WriteTask(
             target, tuple(one.relation.key), schema, any(r.partial for r in results), self._memory
         )
-        work = pieces(target, results, self._by[0])
+        work = part_inputs(target, results, self._by[0])
         parts = [
             part for part in self._map("write", task, work, [w.weight for w in work]) if part is not None
         ]
         try:
-            exchange(self.table, gone, parts, one.app_id, end, info(plan="rewrite"))
+            exchange(self.table, replaced, parts, one.app_id, end, info(plan="rewrite"))
         except CommitFailedError as error:
             raise ConcurrentCommitError.at(one.target, self.table.version()) from error
         reach("delta.merged")
@@ -314,23 +319,23 @@ class ShardedMerge:
         self,
         results: Sequence[ShardResult],
         outcome: ApplyOutcome,
-        upto: int,
+        end: int,
         *,
         emptied: bool,
         marks: bool,
     ) -> ApplyOutcome:
         one = self.one
         work = spark_merge.SparkMerge(
-            self.to.spark, self.to.merge_session, self.table, one, [r.file for r in results if r.file],
-            upto, partial=any(r.partial for r in results), emptied=emptied, marks=marks,
+            self.merge.spark, self.merge.merge_session, self.table, one, [r.file for r in results if r.file],
+            end, partial=any(r.partial for r in results), emptied=emptied, marks=marks,
         )  # fmt: skip
         return work.run(outcome)
 
 
 @dataclass(frozen=True)
-class CountTask:
-    """Writes a part of a key log again, with `flagged_count` as of all flagged changes: those in files, and
-    `before` that were logged earlier."""
+class FlaggedCountTask:
+    """Rewrites a part of a key log with `flagged_count` as of all flagged changes: those in the files
+    `flagged`, and the number `before` that were logged earlier."""
 
     path: str
     schema: pa.Schema
@@ -341,32 +346,32 @@ class CountTask:
         numbers = np.sort(np.concatenate([whole(one.read()[NUMBER]).to_numpy() for one in self.flagged]))
         fs, folder = lake.filesystem(self.path)
         with pq.ParquetFile(f"{folder}/{part.path}", filesystem=fs) as file:
-            pieces = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))
-            (made,) = lake.write_pieces(self.path, self.schema, pieces)
-        return made
+            tables = (self._counted(file.read_row_group(n), numbers) for n in range(file.num_row_groups))
+            (new_part,) = lake.write_pieces(self.path, self.schema, tables)
+        return new_part
 
     def _counted(self, rows: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
-        own = whole(rows["change_row_counter"]).to_numpy()
-        count = pa.array(np.searchsorted(numbers, own, "right") + self.before)
-        place = rows.schema.get_field_index("flagged_count")
-        return rows.set_column(place, rows.schema.field(place).name, count).cast(self.schema)
+        row_numbers = whole(rows["change_row_counter"]).to_numpy()
+        count = pa.array(np.searchsorted(numbers, row_numbers, "right") + self.before)
+        index = rows.schema.get_field_index("flagged_count")
+        return rows.set_column(index, rows.schema.field(index).name, count).cast(self.schema)
 
 
 def _ends(results: Sequence[ShardResult], audit: Audit) -> tuple[tuple[str, str, str], str | None] | None:
-    """The change before which the batch ends (`change_seq`, conflict, policy), and what is wrong with its
-    values; None: it does not end early."""
+    """Returns the change before which the batch ends (`change_seq`, conflict, policy), and the error in its
+    values; None if the batch does not end early."""
     found = []
     for kind, policy in audit.rules.on.items():
         limit, then = audit.rules.limits.get(kind, (0, policy))
         every = sorted(each for one in results for each in one.conflicts.get(kind, ()))
-        left = max(limit - audit.counted.get(kind, 0), 0)
-        if len(every) > left:
-            seq, why = every[left]
+        allowed = max(limit - audit.counts.get(kind, 0), 0)
+        if len(every) > allowed:
+            seq, why = every[allowed]
             found.append(((seq, kind, then), why))
     return min(found, default=None, key=lambda one: one[0])
 
 
-def _together(
+def _combined(
     one: ChangeBatch, results: Sequence[ShardResult], ends: tuple[tuple[str, str, str], str | None] | None
 ) -> MergeResult:
     """Returns the sum of the shards' results, without the rows that a truncate removes."""

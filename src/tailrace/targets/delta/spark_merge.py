@@ -1,5 +1,5 @@
-"""Merges by Spark, for Delta tables whose files tailrace may not write: partitions, constraints, a change
-feed, deletion vectors. Spark reads the rows that changes may meet, and merges what remains of the changes.
+"""Merges by Spark, for Delta tables whose files tailrace may not write because of partitions, constraints, a
+change feed or deletion vectors. Spark reads the rows of the changes, and merges the resulting images.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from ...model.types import schema_of
 from ..change_batch import ChangeBatch
 from ..images import col, shaped
 from ..merge_result import ApplyOutcome
-from ..multi_source import own_rows
-from ..plans import Folded, awkward
+from ..multi_source import rows_in_partition
+from ..plans import FoldedChanges, has_special_names
 from ..scratch import ScratchFile, WriteRows
 from ..spark_fold import BROADCAST, copies, repeated
-from . import distributed
-from .layout import refuse_copies
+from . import spark_io
+from .layout import refuse_lost_columns
 from .rewrite import TargetVersion
+from .table_info import has_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PRUNED_FILES = 16
-"""With at least this many files, a MERGE gets the batch's range of keys: finding it costs a job."""
+"""A MERGE into at least this number of files is restricted to the batch's key range, which costs a job to
+find."""
 _SAME_ROWS = {"SET TBLPROPERTIES", "UPGRADE PROTOCOL"}
 """Operations that leave a table's rows as they are."""
 
@@ -43,21 +45,22 @@ _SAME_ROWS = {"SET TBLPROPERTIES", "UPGRADE PROTOCOL"}
 def target_rows(
     spark: SparkSession, table: DeltaTable, one: ChangeBatch, changes: Sequence[ScratchFile], folder: str
 ) -> TargetVersion:
-    """The rows of a table that changes may meet, written to files by Spark: their keys, and all columns where
+    """Writes the rows of a table that changes may affect to files, by Spark: their keys, and all columns if
     images may need them."""
     relation = one.layout or one.relation
     whole = not relation.key or bool(one.counts.get("absent") and one.counts.get("key_changes"))
     marks = {one.audit.rules.soft_column} if one.audit and one.audit.rules.mode == "soft_delete" else set()
     names = [c for c in relation.columns if whole or c.key or c.name in marks]
-    there = shaped(
-        own_rows(distributed.rows_of(spark, one.target, table), one.partition), relation.with_columns(names)
+    target = shaped(
+        rows_in_partition(spark_io.rows_of(spark, one.target, table), one.partition),
+        relation.with_columns(names),
     )
     found: list[ScratchFile | None] = []
     if changes:
         by = relation.key or [c.name for c in relation.columns]
-        many = sum(file.rows for file in changes)
+        count = sum(file.rows for file in changes)
         rows = map_partitions(
-            _met(there, _read(spark, changes), by, many), WriteRows(folder, schema_of(names))
+            _matching(target, _read(spark, changes), by, count), WriteRows(folder, schema_of(names))
         )
         found += rows
     files = tuple(
@@ -72,28 +75,30 @@ def _read(spark: SparkSession, files: Sequence[ScratchFile]) -> DataFrame:
     return spark.read.parquet(*(file.path for file in files))
 
 
-def _met(there: DataFrame, changes: DataFrame, by: Sequence[str], many: int) -> DataFrame:
-    """The rows of the target that changes name."""
+def _matching(target: DataFrame, changes: DataFrame, by: Sequence[str], count: int) -> DataFrame:
+    """Returns the rows of the target with the keys of changes; `count`: the number of changes."""
     from pyspark.sql import functions as F
 
-    named = changes.select(*[col(n).alias(f"header__by{i}") for i, n in enumerate(by)])
-    named = F.broadcast(named) if many <= BROADCAST else named
+    keys = changes.select(*[col(n).alias(f"header__by{i}") for i, n in enumerate(by)])
+    keys = F.broadcast(keys) if count <= BROADCAST else keys
     same = [col(n).eqNullSafe(col(f"header__by{i}")) for i, n in enumerate(by)]
-    return there.join(named, reduce(and_, same), "left_semi")
+    return target.join(keys, reduce(and_, same), "left_semi")
 
 
 @dataclass(frozen=True)
 class SparkMerge:
-    """Merges what remains of a batch's changes into the version of a table that is open.
+    """Merges the resulting images of a batch into the open version of a table.
 
     Attributes:
-        spark: the session; merge_session: gives that of a table's MERGE.
-        table: the table; one: the batch.
-        files: what remains of the changes, see `ShardResult`.
-        upto: the change number that the table reaches.
+        spark: the session.
+        merge_session: returns the session of a table's MERGE.
+        table: the table.
+        one: the batch.
+        files: the resulting images, see `ShardResult`.
+        end: the progress of the table afterwards.
         partial: some images leave columns out.
-        emptied: a truncate takes away all rows of the source.
-        marks: MERGE marks rows in deletion vectors, which the table has from then on.
+        emptied: a truncate removes all rows of the source.
+        marks: MERGE marks rows in deletion vectors, which are enabled for the table.
     """
 
     spark: SparkSession
@@ -101,13 +106,13 @@ class SparkMerge:
     table: DeltaTable
     one: ChangeBatch
     files: Sequence[ScratchFile]
-    upto: int
+    end: int
     partial: bool
     emptied: bool
     marks: bool = True
 
     def run(self, outcome: ApplyOutcome) -> ApplyOutcome:
-        """Merges and commits; gives the outcome with plan and version.
+        """Merges and commits; returns the outcome with plan and version.
 
         Raises:
             ConcurrentCommitError: another process committed since the table was opened.
@@ -119,8 +124,8 @@ class SparkMerge:
         reach("delta.distributed.done")
         path, app = self.one.target, self.one.app_id
         version = lake.version(path)
-        if order_key(lake.progress(path, app)) < self.upto:  # a MERGE that changes no row may leave no commit
-            version = lake.commit(path, [], progress={app: self.upto}) or version
+        if order_key(lake.progress(path, app)) < self.end:  # a MERGE that changes no row may leave no commit
+            version = lake.commit(path, [], progress={app: self.end}) or version
         return replace(outcome, plan=plan, version=version)
 
     @property
@@ -134,12 +139,12 @@ class SparkMerge:
             self._write(rows.where(col(OP) != DELETE).drop(OP, KEPT), "overwrite")
             return "replace_all"
         rows = self._without_own(rows) if self.emptied else rows
-        folded = Folded(
+        folded = FoldedChanges(
             rows, (OP, KEPT) if self.partial else (OP,), keys=rows.select(*map(col, relation.key))
         )
-        version, pruned = self._marked(), len(self.table.file_uris()) >= PRUNED_FILES
-        distributed.merge(
-            self.merge_session(one.table), folded, one.target, version, relation, one.app_id, self.upto,
+        version, pruned = self._mergeable_version(), len(self.table.file_uris()) >= PRUNED_FILES
+        spark_io.merge(
+            self.merge_session(one.table), folded, one.target, version, relation, one.app_id, self.end,
             pruned=pruned,
         )  # fmt: skip
         return "merge"
@@ -148,52 +153,53 @@ class SparkMerge:
         """Returns the resulting images: one row per key."""
         relation = self._relation
         if not self.files:
-            rows = distributed.rows_of(self.spark, self.one.target, self.table).limit(0)
+            rows = spark_io.rows_of(self.spark, self.one.target, self.table).limit(0)
             return shaped(rows, relation).selectExpr(f"'' AS {OP}", f"CAST(NULL AS STRING) AS {KEPT}", "*")
         return _read(self.spark, self.files).select(OP, KEPT, *[col(c.name) for c in relation.columns])
 
     def _without_own(self, rows: DataFrame) -> DataFrame:
-        """A truncate of one source of a shared target: its rows that do not come again are deleted."""
+        """Adds the deletes of a truncate of one source of a shared target: its rows that `rows` does not
+        have."""
         from pyspark.sql import functions as F
 
         key = list(self._relation.key)
-        own = own_rows(distributed.rows_of(self.spark, self.one.target, self.table), self.one.partition)
+        own = rows_in_partition(spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition)
         rows = rows.where(col(OP) != DELETE)
-        gone = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
-        gone = gone.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
-        return rows.unionByName(gone)
+        deleted = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
+        deleted = deleted.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
+        return rows.unionByName(deleted)
 
-    def _marked(self) -> int:
-        """The version that a MERGE changes, which may have deletion vectors."""
+    def _mergeable_version(self) -> int:
+        """Enables deletion vectors if needed, and returns the version that a MERGE changes."""
         path, before = self.one.target, self.table.version()
-        if not self.marks or distributed.has_vectors(self.table) or awkward(self._relation):
+        if not self.marks or has_vectors(self.table) or has_special_names(self._relation):
             return before
-        distributed.enable_vectors(self.spark, path, before)
+        spark_io.enable_vectors(self.spark, path, before)
         now = DeltaTable(path)
         if now.version() != before + 1 or now.history(1)[0].get("operation") not in _SAME_ROWS:
             raise ConcurrentCommitError.at(path, before, now.version())
         return now.version()
 
     def _copies(self) -> str:
-        """A keyless table: copies of rows go and come, and the table is written again."""
+        """Adds and removes copies of rows of a keyless table, which is written again."""
         from pyspark.sql import functions as F
 
         names = [c.name for c in self._relation.columns]
         rows = self._rows()
-        there = None if self.emptied else distributed.rows_of(self.spark, self.one.target, self.table)
+        target = None if self.emptied else spark_io.rows_of(self.spark, self.one.target, self.table)
         if self.emptied and self.one.partition:
-            every = distributed.rows_of(self.spark, self.one.target, self.table)
-            there = every.exceptAll(own_rows(every, self.one.partition))
+            every = spark_io.rows_of(self.spark, self.one.target, self.table)
+            target = every.exceptAll(rows_in_partition(every, self.one.partition))
         one, none = (F.lit(n).cast("bigint") for n in (1, 0))
-        goes = F.when(col(OP) == DELETE, one).otherwise(none)
-        rows = rows.select(goes.alias(TAKE), (one - goes).alias(ADD), *map(col, names))
+        deletes = F.when(col(OP) == DELETE, one).otherwise(none)
+        rows = rows.select(deletes.alias(TAKE), (one - deletes).alias(ADD), *map(col, names))
         if not self.emptied and rows.where(col(TAKE) > 0).isEmpty():
             self._write(rows.drop(TAKE, ADD), "append")
             return "append"
-        refuse_copies(self.one.target, self.table, self._relation)
-        self._write(repeated(copies(there, Folded(rows, (TAKE, ADD)), names), names), "overwrite")
-        return "bag"
+        refuse_lost_columns(self.one.target, self.table, self._relation)
+        self._write(repeated(copies(target, FoldedChanges(rows, (TAKE, ADD)), names), names), "overwrite")
+        return "keyless"
 
     def _write(self, rows: DataFrame, mode: str) -> None:
-        progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.upto)}
-        distributed.write(rows, self.one.target, self.table.version(), mode, **progress)
+        progress = {"txnAppId": self.one.app_id, "txnVersion": str(self.end)}
+        spark_io.write(rows, self.one.target, self.table.version(), mode, **progress)

@@ -1,5 +1,5 @@
-"""Writes the files of a target that a large batch changes: what remains of the changes of all shards replaces
-their rows, and new rows become parts of their own."""
+"""Writes the files of a target that a large batch changes: the resulting images of all shards replace rows,
+and new rows become separate parts."""
 
 from __future__ import annotations
 
@@ -16,88 +16,89 @@ from ...engine.source import Source
 from ...lake import delta as lake
 from ...model.change import DELETE
 from ..scratch import ScratchFile
-from .files import BATCH, PART, TargetFiles, TargetPiece, beside, edges, pieces_of
 from .rewrite import TargetVersion
 from .shard_task import ROW, ShardResult
+from .target_files import BATCH, PART, PartRewrite, TargetFiles, column_range, other_columns, part_count
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Some rows of the file of a shard."""
+class RowRange:
+    """A range of rows in the file of a shard."""
 
     file: ScratchFile
-    begin: int
+    start: int
     end: int
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece to write.
+class PartInput:
+    """The input of one new part.
 
     Attributes:
-        file: the file of the target that it replaces, which of its pieces it is, and its bytes; None: new
-            rows alone.
-        met: rows that replace some of the file.
-        new: rows that come at the end.
+        file: the file of the target that is rewritten; None if the part has new rows only.
+        part: the index among the parts that replace the file.
+        size: the bytes of the file.
+        changed: the images that replace rows of the file.
+        new: the rows that are appended.
     """
 
     file: str | None
     part: int
     size: int
-    met: tuple[Rows, ...]
-    new: tuple[Rows, ...] = ()
+    changed: tuple[RowRange, ...]
+    new: tuple[RowRange, ...] = ()
 
     @property
     def weight(self) -> int:
-        """Its relative cost."""
+        """The relative cost of writing the part."""
         return 1 + (min(self.size, PART) if self.file else PART)
 
 
-def pieces(target: TargetVersion, results: Sequence[ShardResult], key: str) -> list[Piece]:
-    """The pieces that a batch writes; few new rows go to the end of the file with the greatest keys, as far
-    as files are written."""
-    met: dict[int, list[Rows]] = {}
+def part_inputs(target: TargetVersion, results: Sequence[ShardResult], key: str) -> list[PartInput]:
+    """Returns the inputs of all parts that a batch writes. A small number of new rows is appended to the
+    rewritten file with the greatest keys."""
+    changed: dict[int, list[RowRange]] = {}
     for result in results:
-        for number, begin, end in result.spans:
+        for number, start, end in result.file_ranges:
             assert result.file is not None  # noqa: S101 - it has rows
-            met.setdefault(number, []).append(Rows(result.file, begin, end))
-    made, last, greatest = list[Piece](), -1, None
-    for number, rows in sorted(met.items()):
+            changed.setdefault(number, []).append(RowRange(result.file, start, end))
+    inputs, last, greatest = list[PartInput](), -1, None
+    for number, rows in sorted(changed.items()):
         file = target.files[number]
-        many = pieces_of(file["size_bytes"])
-        made += [Piece(file["path"], part, file["size_bytes"], tuple(rows)) for part in range(many)]
-        high = edges(file, key)[1]
+        count = part_count(file["size_bytes"])
+        inputs += [PartInput(file["path"], part, file["size_bytes"], tuple(rows)) for part in range(count)]
+        high = column_range(file, key)[1]
         if greatest is None or (high is not None and high >= greatest):
-            last, greatest = len(made) - many, high
-    return _with_new(made, last, [r for r in results if r.file is not None and r.new[1] > r.new[0]])
+            last, greatest = len(inputs) - count, high
+    return _with_new(inputs, last, [r for r in results if r.file is not None and r.new[1] > r.new[0]])
 
 
-def _with_new(made: list[Piece], last: int, results: Sequence[ShardResult]) -> list[Piece]:
-    """The pieces, with the new rows of shards. They are in order of the key, so those of one piece are
-    neighbours."""
+def _with_new(inputs: list[PartInput], last: int, results: Sequence[ShardResult]) -> list[PartInput]:
+    """Adds the new rows of shards to the inputs. They are sorted by key, so each part has neighbouring
+    rows."""
     whole = [(r.file, *r.new) for r in results if r.file is not None]
-    size = sum(file.bytes * (end - begin) // max(1, file.rows) for file, begin, end in whole)
-    if whole and made and size <= lake.SMALL_FILE:
-        last_piece = made[last]
-        new = tuple(Rows(*one) for one in whole)
-        made[last] = Piece(last_piece.file, last_piece.part, last_piece.size, last_piece.met, new)
-        return made
-    many = 1 + size // PART if whole else 0
-    for n in range(many):
-        cuts = [(f, b + (e - b) * n // many, b + (e - b) * (n + 1) // many) for f, b, e in whole]
-        made.append(Piece(None, 0, PART, (), tuple(Rows(*cut) for cut in cuts)))
-    return made
+    size = sum(file.bytes * (end - start) // max(1, file.rows) for file, start, end in whole)
+    if whole and inputs and size <= lake.SMALL_FILE:
+        last_input = inputs[last]
+        new = tuple(RowRange(*one) for one in whole)
+        inputs[last] = PartInput(last_input.file, last_input.part, last_input.size, last_input.changed, new)
+        return inputs
+    count = 1 + size // PART if whole else 0
+    for n in range(count):
+        cuts = [(f, b + (e - b) * n // count, b + (e - b) * (n + 1) // count) for f, b, e in whole]
+        inputs.append(PartInput(None, 0, PART, (), tuple(RowRange(*cut) for cut in cuts)))
+    return inputs
 
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Writes a piece to a new part, which nothing refers to yet. Returns None when no row remains.
+    """Writes a new part, which is not committed. Returns None if no row remains.
 
     Attributes:
         target: the version of the target that is changed.
-        key, schema: of the rows that remain of changes.
-        partial: some of their images leave columns out.
-        memory: what a task may hold.
+        key, schema: the key and the columns of the resulting images.
+        partial: some images leave columns out.
+        memory: the memory that a task may use; None: no limit.
     """
 
     target: TargetVersion
@@ -106,32 +107,32 @@ class WriteTask:
     partial: bool
     memory: int | None
 
-    def __call__(self, piece: Piece) -> lake.AddedFile | None:
-        groups, begin, end = None, 0, None
-        if piece.file is not None and pieces_of(piece.size) > 1:
-            cut = self._files(self._source(self._rows(()))).cut(piece.file, piece.size)
-            if piece.part >= len(cut):
+    def __call__(self, part_input: PartInput) -> lake.AddedFile | None:
+        groups, start, end = None, 0, None
+        if part_input.file is not None and part_count(part_input.size) > 1:
+            cut = self._files(self._source(self._rows(()))).group_ranges(part_input.file, part_input.size)
+            if part_input.part >= len(cut):
                 return None
-            groups, begin, end = cut[piece.part]
-        met, new = self._rows(piece.met), self._rows(piece.new)
-        mine = pc.greater_equal(met[ROW], begin)
-        met = met.filter(mine if end is None else pc.and_(mine, pc.less(met[ROW], end)))
-        met = met.take(pc.sort_indices(met, [(ROW, "ascending")]))
-        rows = np.asarray(one(met[ROW]).to_numpy(), np.int64) - begin
-        source = self._source(pa.concat_tables([met, new]))
-        changes = np.arange(met.num_rows), np.arange(met.num_rows, met.num_rows + new.num_rows)
-        return self._files(source).write(TargetPiece(piece.file or "", groups, rows, *changes))
+            groups, start, end = cut[part_input.part]
+        changed, new = self._rows(part_input.changed), self._rows(part_input.new)
+        mine = pc.greater_equal(changed[ROW], start)
+        changed = changed.filter(mine if end is None else pc.and_(mine, pc.less(changed[ROW], end)))
+        changed = changed.take(pc.sort_indices(changed, [(ROW, "ascending")]))
+        rows = np.asarray(one(changed[ROW]).to_numpy(), np.int64) - start
+        source = self._source(pa.concat_tables([changed, new]))
+        changes = np.arange(changed.num_rows), np.arange(changed.num_rows, changed.num_rows + new.num_rows)
+        return self._files(source).write(PartRewrite(part_input.file or "", groups, rows, *changes))
 
-    def _rows(self, some: Sequence[Rows]) -> pa.Table:
+    def _rows(self, some: Sequence[RowRange]) -> pa.Table:
         extra = [pa.field(OP, pa.string()), pa.field(KEPT, pa.string()), pa.field(ROW, pa.int64())]
         wanted = pa.schema([*extra, *self.schema])
-        found = [one.file.read(wanted.names, one.begin, one.end) for one in some]
+        found = [one.file.read(wanted.names, one.start, one.end) for one in some]
         return pa.concat_tables(
             [wanted.empty_table(), *(rows.select(wanted.names).cast(wanted) for rows in found)]
         )
 
     def _source(self, rows: pa.Table) -> Source:
-        """The rows as a merge writes them; nothing looks them up."""
+        """Returns the rows as the source of a merge that reads no rows of the target."""
         rows = rows.combine_chunks()
         keys = Keys([pa.nulls(rows.num_rows, pa.int8())])
         deletes = pc.equal(rows[OP], DELETE).to_numpy()
@@ -141,4 +142,6 @@ class WriteTask:
 
     def _files(self, source: Source) -> TargetFiles:
         share = BATCH if self.memory is None else min(BATCH, self.memory // 6)
-        return TargetFiles(self.target.path, source, share, beside(self.target.columns, self.schema.names))
+        return TargetFiles(
+            self.target.path, source, share, other_columns(self.target.columns, self.schema.names)
+        )

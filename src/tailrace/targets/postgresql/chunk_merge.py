@@ -18,22 +18,22 @@ from ...engine.source import Source
 from ...model.change import BEFORE, DELETE, Column, Relation
 from ...sources.postgresql.connect import Session, quoted
 from ..audit import Audit
-from ..auditor import NONE_THERE, BatchAuditor
-from .chunks import Chunk
-from .multi_source import count_own, empty
-from .place import is_refusal
-from .progress import Progress
-from .staged import NUMBER, Staged, Staging
-from .statements import Statements
-from .types import TargetTypes, varied
-from .values import batch, cells, cleaned, unheld
+from ..auditor import NO_ROWS, BatchAuditor
+from .chunks import ChangeChunk
+from .connection import is_refusal
+from .multi_source import count_partition, empty_partition
+from .progress import ProgressTable
+from .staging import NUMBER, CopySession, StagingTable
+from .statements import MergeStatements
+from .types import TargetTypes, ambiguous_texts
+from .values import read_csv, select_cells, unsupported, without_unsupported
 
 _KEYS, _ROWS = "tailrace_keys", "tailrace_rows"
 _NUMBER = Column(NUMBER, 0, "bigint", "int8", "bigint")
 
 
 @dataclass(frozen=True)
-class Counts:
+class RowCounts:
     """Rows of the target that were inserted, updated and deleted, net of the chunk; the plan."""
 
     inserted: int
@@ -54,13 +54,13 @@ class ChunkMerge:
         chunk: the changes.
     """
 
-    on: Session
-    progress: Progress
+    session: Session
+    progress: ProgressTable
     relation: Relation
     audit: Audit
-    chunk: Chunk
+    chunk: ChangeChunk
     source: Source = field(init=False)
-    there: Places = field(init=False)
+    living: Places = field(init=False)
     """Of each key's number how many living rows the target has."""
     present: npt.NDArray[np.bool_] = field(init=False)
     """Of each key's number whether the target has a row, living or marked as deleted."""
@@ -68,7 +68,7 @@ class ChunkMerge:
     def __post_init__(self) -> None:
         self.source = self.chunk.source
         many = len(self.source.last)
-        self.there, self.present = np.zeros(many, np.int64), np.zeros(many, np.bool_)
+        self.living, self.present = np.zeros(many, np.int64), np.zeros(many, np.bool_)
         self._refused_keys: dict[int, str] = {}
 
     @property
@@ -77,64 +77,64 @@ class ChunkMerge:
         return self.progress.target(self.relation.table)
 
     @property
-    def staging(self) -> Staging:
+    def staging(self) -> CopySession:
         """Sends rows to the database."""
-        return Staging(self.on, self.relation.table)
+        return CopySession(self.session, self.relation.table)
 
     @cached_property
     def _types(self) -> TargetTypes:
-        return TargetTypes.of(self.on, self.target, self.relation.columns)
+        return TargetTypes.of(self.session, self.target, self.relation.columns)
 
     def auditor(self) -> BatchAuditor:
         """A new auditor of the changes, which knows those whose values the target cannot hold."""
-        made = BatchAuditor(self.audit, self.chunk.upto, self.source, self.chunk.texts)
-        found: list[pa.StringArray | None] = [self._unheld]
+        made = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
+        found: list[pa.StringArray | None] = [self._unsupported]
         if self._refused_keys:
             place = self.chunk.source.keys.place.tolist()
             found.append(pa.array([self._refused_keys.get(key) for key in place], pa.string()))
         for why in found:
             if why is not None and why.null_count < len(why):
-                made.spoil(why)
+                made.add_data_errors(why)
         return made
 
-    def look(self, auditor: BatchAuditor) -> bool:
+    def read_rows(self, auditor: BatchAuditor) -> bool:
         """Reads what the target has under the keys of the changes; returns whether the database refuses some
         of these keys, or holds some to be equal."""
-        if not (self.chunk.adds or auditor.blind or not len(self.there)):
+        if not (self.chunk.adds or auditor.ignores_rows or not len(self.living)):
             if self.source.key:
-                self._look_at_castable_keys()
+                self._read_castable_keys()
             else:
-                self.there = self._copies()
+                self.living = self._copies()
         return self.source is not self.chunk.source or bool(self._refused_keys)
 
-    def _look_at_castable_keys(self) -> None:
+    def _read_castable_keys(self) -> None:
         if not self._key_casts:
-            self._look_at_keys()
+            self._read_keys()
             return
         try:
-            with self.on.transaction():
-                self._look_at_keys()
+            with self.session.transaction():
+                self._read_keys()
         except psycopg.Error as error:  # a text is no value of the key's type
             if not is_refusal(error):
                 raise
-            self._find_refused(np.arange(len(self.there)))
-            self._look_at_keys()
+            self._find_refused_keys(np.arange(len(self.living)))
+            self._read_keys()
 
-    def _look_at_keys(self) -> None:
+    def _read_keys(self) -> None:
         self._stage_keys()
         mark = f"(t.{quoted(self.source.mark)} IS NULL)::int::bigint" if self.source.mark else "1::bigint"
         both = f"{self._keys.source()} JOIN {self.target} t ON {self._same}"
         query = f"SELECT s.{quoted(NUMBER)}, {mark} FROM {both}"
         found = self.staging.numbers(query, "number", "living")
         numbers = found["number"].astype(np.int64)
-        self.there[numbers], self.present[numbers] = found["living"], True
+        self.living[numbers], self.present[numbers] = found["living"], True
 
-    def _find_refused(self, numbers: Places) -> None:
+    def _find_refused_keys(self, numbers: Places) -> None:
         """Finds the keys that the database refuses, among those with these numbers."""
         try:
-            with self.on.transaction():
+            with self.session.transaction():
                 self._stage(numbers)
-                self.on.execute(f"SELECT count(k) FROM {self._keys.source('k')}".encode())
+                self.session.execute(f"SELECT count(k) FROM {self._keys.source('k')}".encode())
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
@@ -142,17 +142,19 @@ class ChunkMerge:
                 self._refused_keys[int(numbers[0])] = error.diag.message_primary or str(error).strip()
                 return
             for half in np.array_split(numbers, 2):
-                self._find_refused(half)
+                self._find_refused_keys(half)
 
-    def at_once(self, auditor: BatchAuditor) -> Counts:
+    def merge(self, auditor: BatchAuditor) -> RowCounts:
         """Decides the changes, and writes what results of them."""
         if self.chunk.adds:
-            made, decided = self.source, auditor.judge(NONE_THERE)
+            made, decided = self.source, auditor.decide(NO_ROWS)
         else:
-            made = auditor.decide(self.source, self.there, self._rows_of)
+            made = auditor.remaining(self.source, self.living, self._rows_of)
             decided = auditor.batch
-        auditor.log(self.chunk.pool)
-        emptied = empty(self.on, self.progress, self.relation.table) if self._empties(decided) else 0
+        auditor.start_log(self.chunk.pool)
+        emptied = (
+            empty_partition(self.session, self.progress, self.relation.table) if self._empties(decided) else 0
+        )
         if self.chunk.adds:
             self._append(made.rows.filter(pa.array(decided.decided.effective)))
         elif made.net is not None:
@@ -161,47 +163,47 @@ class ChunkMerge:
             self._write(made, emptied=self._empties(decided))
         return self.counts(decided, emptied)
 
-    def counts(self, decided: Batch, emptied: int) -> Counts:
+    def counts(self, decided: Batch, emptied: int) -> RowCounts:
         """The numbers of rows, net: a key that is inserted and deleted counts nowhere."""
         if self.chunk.adds:
-            return Counts(int(decided.decided.effective.sum()), 0, 0, "append")
-        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "bag"
+            return RowCounts(int(decided.decided.effective.sum()), 0, 0, "append")
+        plan = "replace_all" if self._empties(decided) else "upsert" if self.source.key else "keyless"
         if not self.source.key:
             take, add = split(decided.net(self.source))
-            return Counts(int(add.sum()), 0, emptied + int(take.sum()), plan)
+            return RowCounts(int(add.sum()), 0, emptied + int(take.sum()), plan)
         last = decided.last(self.source)
         written, stays = last >= 0, self.source.mark is not None
         goes = np.isin(decided.events.oper[last], [DELETE, BEFORE]) & (not stays)
         present = self.present & (not self._empties(decided))
         inserted, updated = (int((written & ~goes & found).sum()) for found in (~present, present))
-        return Counts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
+        return RowCounts(inserted, updated, emptied + int((written & goes & present).sum()), plan)
 
-    def own_rows(self) -> int:
+    def count_rows(self) -> int:
         """The number of the source's rows that the target has."""
-        return count_own(self.on, self.progress, self.relation.table)
+        return count_partition(self.session, self.progress, self.relation.table)
 
     def _empties(self, decided: Batch) -> bool:
         return bool(decided.truncates) and not self.audit.archives
 
     @cached_property
-    def _unheld(self) -> pa.StringArray | None:
+    def _unsupported(self) -> pa.StringArray | None:
         """Of each change row why no database holds its values; None if it holds all."""
-        return unheld(self.source.rows, self.relation)
+        return unsupported(self.source.rows, self.relation)
 
-    def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> Staged:
+    def stage(self, name: str, extra: dict[str, pa.Array], rows: pa.Table) -> StagingTable:
         """Sends rows to a temporary table."""
         return self.staging.stage(name, extra, self._data(rows), self.relation.columns, self._types.casts)
 
     def _data(self, rows: pa.Table) -> list[pa.ChunkedArray]:
         """The columns of the target; NULL for values that no database holds."""
         rows = rows.select([c.name for c in self.relation.columns])
-        return list((rows if self._unheld is None else cleaned(rows)).columns)
+        return list((rows if self._unsupported is None else without_unsupported(rows)).columns)
 
     def _stage_keys(self) -> None:
         """Sends the keys with their numbers. Keys that the database holds to be equal though their texts
         differ, as 1.0 and 1.00, become one key: one row counts."""
-        self._stage(np.setdiff1d(np.arange(len(self.there)), list(self._refused_keys)))
-        if not varied(self._key_casts):
+        self._stage(np.setdiff1d(np.arange(len(self.living)), list(self._refused_keys)))
+        if not ambiguous_texts(self._key_casts):
             return
         names = ", ".join(f"c{i}" for i in range(len(self._key)))
         number = quoted(NUMBER)
@@ -211,14 +213,14 @@ class ChunkMerge:
             "n", "first",
         )  # fmt: skip
         if len(equal):
-            first = np.arange(len(self.there))
+            first = np.arange(len(self.living))
             first[equal["n"].astype(np.int64)] = equal["first"]
             self.source = self.source.joined(first)
 
     def _stage(self, numbers: Places) -> None:
         """Sends the keys with these numbers, except those that no database holds."""
-        if self._unheld is not None:
-            held = self.chunk.source.keys.place[self._unheld.is_null().to_numpy(zero_copy_only=False)]
+        if self._unsupported is not None:
+            held = self.chunk.source.keys.place[self._unsupported.is_null().to_numpy(zero_copy_only=False)]
             numbers = numbers[np.isin(numbers, held)]
         data, extra = self._key_rows().take(pa.array(numbers)), {NUMBER: pa.array(numbers)}
         self._keys = self.staging.stage(_KEYS, extra, data.columns, self._key, self._key_casts)
@@ -229,11 +231,11 @@ class ChunkMerge:
             return wanted, self.source.schema.empty_table()
         which = ",".join(map(str, wanted.tolist()))
         query = (
-            f"SELECT s.{quoted(NUMBER)}, {cells(self.relation.columns)} FROM {self._keys.source()}"
+            f"SELECT s.{quoted(NUMBER)}, {select_cells(self.relation.columns)} FROM {self._keys.source()}"
             f" JOIN {self.target} t ON {self._same} WHERE s.{quoted(NUMBER)} = ANY ('{{{which}}}'::bigint[])"
         )
         data = self.staging.answer(query, "csv")
-        rows = batch([_NUMBER, *self.relation.columns], data, self.relation.table)
+        rows = read_csv([_NUMBER, *self.relation.columns], data, self.relation.table)
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
 
@@ -251,7 +253,7 @@ class ChunkMerge:
         for name in made.key:
             column = pc.if_else(pa.array(gone), one(keys[name]), one(rows[name]))
             rows = rows.set_column(rows.schema.names.index(name), name, column)
-        to = Statements(self.on, self.target, self.relation, self.stage(_ROWS, extra, rows))
+        to = MergeStatements(self.session, self.target, self.relation, self.stage(_ROWS, extra, rows))
         # Deletes first: a unique value may pass from an old row to a new one.
         if gone.any():
             to.delete()
@@ -261,7 +263,7 @@ class ChunkMerge:
 
     def _append(self, rows: pa.Table) -> None:
         if not self._types.exact:
-            Statements(self.on, self.target, self.relation, self.stage(_ROWS, {}, rows)).append()
+            MergeStatements(self.session, self.target, self.relation, self.stage(_ROWS, {}, rows)).append()
             return
         names = ", ".join(quoted(c.name) for c in self.relation.columns)
         self.staging.copy(f"{self.target} ({names})", self._data(rows))
@@ -271,7 +273,10 @@ class ChunkMerge:
         last = self.source.last
         extra = {NUMBER: pa.array(np.arange(len(last)))}
         staged = self.stage("tailrace_named", extra, self.source.rows.take(pa.array(last)))
-        same, number = Statements(self.on, self.target, self.relation, staged).same_row, f"s.{quoted(NUMBER)}"
+        same, number = (
+            MergeStatements(self.session, self.target, self.relation, staged).same_row,
+            f"s.{quoted(NUMBER)}",
+        )
         query = f"SELECT {number}, count(*) FROM {staged.texts} JOIN {self.target} t ON {same} GROUP BY 1"
         rows, found = self.staging.numbers(query, "number", "copies"), np.zeros(len(last), np.int64)
         found[rows["number"].astype(np.int64)] = rows["copies"]
@@ -285,7 +290,7 @@ class ChunkMerge:
         take, add = split(net[changed])
         rows = self.source.rows.take(pa.array(self.source.last[changed]))
         staged = self.stage(_ROWS, {TAKE: pa.array(take), ADD: pa.array(add)}, rows)
-        to = Statements(self.on, self.target, self.relation, staged)
+        to = MergeStatements(self.session, self.target, self.relation, staged)
         to.take_copies()
         to.add_copies()
 

@@ -20,12 +20,12 @@ from ...model.change import Relation
 from ...model.sequence import number_of
 from ...model.types import schema_of
 from ..audit import Audit
-from ..auditor import held, only_adds, source_of, wanted
-from ..rendering import Rendering
+from ..auditor import append_source, batch_columns, read_sorted, source_of
+from ..text_renderer import TextRenderer
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ChangeChunk:
     """Changes that are merged together.
 
     Attributes:
@@ -41,7 +41,7 @@ class Chunk:
     adds: bool
     texts: Sequence[Future[ChangeTexts]]
     pool: Executor
-    upto: int
+    end: int
     last: bool
 
 
@@ -49,7 +49,7 @@ class OrderError(TailraceError):
     """Changes of a later chunk belong to an earlier one."""
 
 
-class Chunks:
+class ChunkReader:
     """Cuts the change rows of a batch.
 
     Args:
@@ -63,37 +63,37 @@ class Chunks:
         self,
         batches: Iterable[pa.RecordBatch],
         limit: int | None,
-        upto: int,
+        end: int,
         relation: Relation,
         audit: Audit,
         extra: pa.Schema,
     ) -> None:
-        self._rest, self._limit, self._upto = iter(batches), limit, upto
+        self._rest, self._limit, self._upto = iter(batches), limit, end
         self._audit, self._schema = audit, schema_of(relation.columns)
-        self._key, self._columns = tuple(relation.key), wanted(extra, self._schema)
+        self._key, self._columns = tuple(relation.key), batch_columns(extra, self._schema)
         self._left: pa.RecordBatch | None = None
         self._last = ""
         self.more = True
         """Whether a chunk follows."""
 
     @contextmanager
-    def next(self) -> Iterator[Chunk]:
+    def next(self) -> Iterator[ChangeChunk]:
         """Reads the next chunk; its texts are rendered until the block ends.
 
         Raises:
             OrderError: the rows cannot be cut.
         """
-        with Rendering(self._audit, cores()) as texts, thread_pool("audit") as pool:
-            rows = held(self._batches(), self._columns, None, texts)
+        with TextRenderer(self._audit, cores()) as texts, thread_pool("audit") as pool:
+            rows = read_sorted(self._batches(), self._columns, None, texts)
             assert rows is not None  # noqa: S101 - there is no limit here
             first, last = (rows[SEQ][at].as_py() if rows.num_rows else "" for at in (0, -1))
             if rows.num_rows and first <= self._last:
                 raise OrderError("the changes are not in their order")
-            upto, self._last = number_of(last) if self.more else self._upto, last
-            source = only_adds(rows, self._key, self._schema, self._audit)
+            end, self._last = number_of(last) if self.more else self._upto, last
+            source = append_source(rows, self._key, self._schema, self._audit)
             adds = source is not None
             source = source or source_of(rows, self._key, self._schema, self._audit.rules)
-            yield Chunk(source, adds, texts.parts, pool, upto, not self.more)
+            yield ChangeChunk(source, adds, texts.parts, pool, end, not self.more)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         size, left, self._left = 0, self._left, None

@@ -14,37 +14,38 @@ import pyarrow as pa
 from ...errors import ApplyError, BaselineNeededError, NameTakenError
 from ...model.change import Column, Relation
 from ...sources.postgresql.connect import Session, literal, quoted
-from ..backfill import value_of
-from ..multi_source import TargetPlace, refuse_less
-from ..retype import refuse_new_key, refuse_retype
-from ..rule_columns import apart
-from .existing import adopts, key_of, with_rule_columns
-from .multi_source import as_there, refuse
-from .place import Place, check_names, exists, number_of
-from .progress import TABLE, Progress, make_schema, one_at_a_time
-from .types import column_type, retyped, sql_type, there
+from ..layout_changes import missing_value, refuse_new_key, refuse_retype
+from ..multi_source import TargetLocation, refuse_column_loss
+from ..rule_columns import split_rule_columns
+from .connection import Database, check_names, exists, number_of
+from .existing_tables import can_adopt, key_statement, with_rule_columns
+from .multi_source import refuse, with_target_types
+from .progress import TABLE, ProgressTable, lock_ddl, make_schema
+from .types import column_type, column_types, retype_steps, sql_type
 
 
-def create(session: Session, place: Place, progress: Progress, relation: Relation) -> None:
+def create(session: Session, database: Database, progress: ProgressTable, relation: Relation) -> None:
     """Makes an empty target and its row of progress; ApplyError when somebody else's table is there. To a
     target that others feed it comes with a row of progress alone."""
     table = relation.table
     with session.transaction():
         progress.prepare(session)
-        one_at_a_time(session)
-        taken = takes(session, place, progress, relation)
+        lock_ddl(session)
+        taken = adopted_layout(session, database, progress, relation)
         if taken is not None:
-            if statement := key_of(session, progress.target(table), relation):
+            if statement := key_statement(session, progress.target(table), relation):
                 session.execute(statement.encode())
         elif not progress.others(session, table):
-            make(session, progress, relation)
+            create_table(session, progress, relation)
         progress.begin(session, table, taken or relation)
         if taken is not None:
             progress.adopt(session, table)
             alter(session, progress, taken, relation)
 
 
-def takes(session: Session, place: Place, progress: Progress, relation: Relation) -> Relation | None:
+def adopted_layout(
+    session: Session, database: Database, progress: ProgressTable, relation: Relation
+) -> Relation | None:
     """The layout in which a target that somebody made is to be taken; None when there is none, or others feed
     it. Nothing is changed.
 
@@ -54,17 +55,17 @@ def takes(session: Session, place: Place, progress: Progress, relation: Relation
     if others := progress.others(session, relation.table):
         refuse(progress, relation, others)
         return None
-    own, added = apart(relation)
-    if not adopts(session, place, progress, own, added):
+    own, added = split_rule_columns(relation)
+    if not can_adopt(session, database, progress, own, added):
         return None
     return with_rule_columns(session, progress.target(relation.table), own, added)
 
 
-def make(session: Session, progress: Progress, relation: Relation, *, key: bool = True) -> None:
+def create_table(session: Session, progress: ProgressTable, relation: Relation, *, key: bool = True) -> None:
     """Makes an empty table that is nobody's yet; within a transaction."""
     table = relation.table
     make_schema(session, progress.split(table)[0])
-    columns = definition(relation, key=key, plain=bool(progress.own(table)))
+    columns = definition(relation, key=key, plain=bool(progress.partition(table)))
     session.execute(f"CREATE TABLE {progress.target(table)} ({columns})".encode())
     progress.forget_all(session, table)
 
@@ -91,7 +92,7 @@ def same(one: Relation, other: Relation) -> bool:
     ]
 
 
-def alter(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
+def alter(session: Session, progress: ProgressTable, have: Relation, want: Relation) -> None:
     """Brings a target from one layout to another; nothing happens when it has that one already.
 
     Raises:
@@ -101,9 +102,9 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
         return
     target = progress.target(want.table)
     with session.transaction():
-        if progress.own(want.table):
-            one_at_a_time(session)
-        have, made = planned(session, progress, have, want)
+        if progress.partition(want.table):
+            lock_ddl(session)
+        have, made = alter_steps(session, progress, have, want)
         for step in made:
             try:
                 session.execute(f"ALTER TABLE {target} {step}".encode())
@@ -120,8 +121,8 @@ def alter(session: Session, progress: Progress, have: Relation, want: Relation) 
         progress.lay_out(session, want.table, want)
 
 
-def planned(
-    session: Session, progress: Progress, have: Relation, want: Relation
+def alter_steps(
+    session: Session, progress: ProgressTable, have: Relation, want: Relation
 ) -> tuple[Relation, list[str]]:
     """The layout that a target has, with the columns that others brought to it, and what ALTER TABLE has to
     do for another one, except keys. Nothing is changed.
@@ -129,15 +130,15 @@ def planned(
     Raises:
         ApplyError, BaselineNeededError: the target cannot be given that layout.
     """
-    target, own = progress.target(want.table), bool(progress.own(want.table))
+    target, own = progress.target(want.table), bool(progress.partition(want.table))
     check_names([c.name for c in want.columns], want.table)
     if own:
-        refuse_less(have, want, target)
-        have = as_there(have, want, progress.others(session, want.table))
-    return have, steps(have, want, there(session, target), plain=own)
+        refuse_column_loss(have, want, target)
+        have = with_target_types(have, want, progress.others(session, want.table))
+    return have, steps(have, want, column_types(session, target), plain=own)
 
 
-def follow(session: Session, progress: Progress, have: Relation, want: Relation) -> None:
+def follow(session: Session, progress: ProgressTable, have: Relation, want: Relation) -> None:
     """Brings an empty target that somebody made to a layout, as `alter` does.
 
     Raises:
@@ -174,14 +175,14 @@ def steps(have: Relation, want: Relation, kinds: Mapping[str, str], *, plain: bo
     made += [f"RENAME {quoted(old[c.attnum].name)} TO {quoted(f'tailrace {c.attnum}')}" for c in renamed]
     made += [f"RENAME {quoted(f'tailrace {c.attnum}')} TO {quoted(c.name)}" for c in renamed]
     for c in stays:
-        made += retyped(old[c.attnum], c, kinds.get(old[c.attnum].name))
+        made += retype_steps(old[c.attnum], c, kinds.get(old[c.attnum].name))
     for c in want.columns:
         if c.attnum not in old:
-            made += _added(c, sql_type(c.type) if plain else column_type(c))
+            made += _add_column(c, sql_type(c.type) if plain else column_type(c))
     return made
 
 
-def _added(column: Column, kind: str) -> list[str]:
+def _add_column(column: Column, kind: str) -> list[str]:
     name = quoted(column.name)
     if column.missing is None:
         return [f"ADD COLUMN {name} {kind}"]
@@ -192,7 +193,7 @@ def _added(column: Column, kind: str) -> list[str]:
 
 def _constant(column: Column, missing: str) -> str:
     """The value that rows older than a column have, as the lake holds it, in PostgreSQL's words."""
-    return _text(value_of(column, missing))
+    return _text(missing_value(column, missing))
 
 
 def _text(values: pa.Array) -> str:
@@ -230,32 +231,32 @@ def _drop_key(session: Session, target: str, have: Relation, want: Relation) -> 
             session.execute(f"ALTER TABLE {target} ALTER COLUMN {quoted(c.name)} DROP NOT NULL".encode())
 
 
-def rename(session: Session, place: Place, task: str, table: str, now: str, to: str) -> None:
+def rename(session: Session, database: Database, task: str, table: str, now: str, to: str) -> None:
     """Renames the target of a table from `now` to `to`; nothing happens when it is not there, or has that
     name already. Needs a transaction.
 
     Raises:
         NameTakenError: something else has that name, or others feed the target, too.
     """
-    before, after = place.target(now), place.target(to)
-    if before == after or not _has_target(session, place, task, table, now):
+    before, after = database.target(now), database.target(to)
+    if before == after or not _has_target(session, database, task, table, now):
         return
-    one_at_a_time(session)
-    rows, mine = place.own(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
+    lock_ddl(session)
+    rows, mine = database.control_table(TABLE), f'task = {literal(task)} AND "table" = {literal(table)}'
     others = f"SELECT 1 FROM {rows} WHERE target = {literal(before)} AND NOT ({mine})"
     if session.execute(others.encode()).fetchone():
         raise NameTakenError(
             f"others feed {before}, too: it keeps its name when {table} gets another one",
-            where=place.label,
+            where=database.label,
             hint=f"name it in the mapping: `tables: {{{table}: {{target: {now}}}}}`",
         )
     if exists(session, after):
         raise NameTakenError(
             f"the target of {table} is to be renamed, and there are both {before} and {after}",
-            where=place.label,
+            where=database.label,
             hint=f"drop or rename {after}, then `tailrace resume`",
         )
-    (old, name), (schema, wanted) = place.split(now), place.split(to)
+    (old, name), (schema, wanted) = database.split(now), database.split(to)
     make_schema(session, schema)
     # By way of a name that is free in both schemas.
     between = f"tailrace_rename_{number_of('rename', task, table) & (1 << 64) - 1:016x}"
@@ -270,7 +271,10 @@ def rename(session: Session, place: Place, task: str, table: str, now: str, to: 
     session.execute(f"UPDATE {rows} SET {words} WHERE {mine}".encode())
 
 
-def _has_target(session: Session, place: Place, task: str, table: str, name: str) -> bool:
+def _has_target(session: Session, database: Database, task: str, table: str, name: str) -> bool:
     """Whether the task's table has its target under a name."""
-    progress = Progress(place, task, lambda _: TargetPlace(name))
-    return exists(session, place.own(TABLE)) and progress.read(session, table, lock=True) is not None
+    progress = ProgressTable(database, task, lambda _: TargetLocation(name))
+    return (
+        exists(session, database.control_table(TABLE))
+        and progress.read(session, table, lock=True) is not None
+    )

@@ -29,16 +29,25 @@ from ...sources.postgresql.connect import Session, quoted
 from ...wire import pgbinary
 from ...wire.pgsend import SENT
 from ..images import col
-from ..multi_source import TargetPlace
+from ..multi_source import TargetLocation
 from ..parts import Parts
 from . import task_names
-from .existing import adopts, key_of, with_rule_columns
+from .connection import (
+    WORK_MEM,
+    Database,
+    check_names,
+    explaining_errors,
+    is_refusal,
+    locked_session,
+    number_of,
+    open_session,
+)
+from .existing_tables import can_adopt, key_statement, with_rule_columns
 from .layout import follow, primary_key
-from .multi_source import delete_own, refuse
-from .place import WORK_MEM, Place, asking, check_names, is_refusal, locked, number_of, session
-from .progress import Progress, make_schema, one_at_a_time
-from .staged import copy_data
-from .types import TargetTypes, base, column_type, sql_type
+from .multi_source import delete_partition, refuse
+from .progress import ProgressTable, lock_ddl, make_schema
+from .staging import copy_data
+from .types import TargetTypes, cast_type, column_type, sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,10 +68,10 @@ class PostgresLanding:
         source: the source of the task, see `task_names`.
     """
 
-    place: Place
+    database: Database
     task: str
     name: str = ""
-    at: TargetPlace | None = None
+    at: TargetLocation | None = None
     rule_columns: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
 
@@ -70,19 +79,19 @@ class PostgresLanding:
         """Creates the table that rows are copied to, and drops what an earlier attempt left."""
         table, progress = relation.table, self._progress()
         prefix = f"land_{number_of('land', self.task, table) & (1 << 64) - 1:016x}_"
-        mine = replace(self, name=prefix + secrets.token_hex(8))
+        landing = replace(self, name=prefix + secrets.token_hex(8))
         check_names([c.name for c in relation.columns], table)
-        with session(self.place, f"{self.place.label}, {table}") as on, on.transaction():
-            progress.prepare(on)
-            task_names.claim(on, self.place, self.task, self.source)
-            self._keeps_table(on, progress, relation)  # before anything is read
+        with open_session(self.database, f"{self.database.label}, {table}") as session, session.transaction():
+            progress.prepare(session)
+            task_names.claim(session, self.database, self.task, self.source)
+            self._keeps_table(session, progress, relation)  # before anything is read
             query = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
-            for (left,) in on.execute(query, (self.place.control, prefix)).fetchall():
-                on.execute(f"DROP TABLE {self.place.own(left)}".encode())
-            columns = ", ".join(f"{quoted(c.name)} {mine.landed(c)}" for c in relation.columns)
-            on.execute(f"CREATE TABLE {self.place.own(mine.name)} ({columns})".encode())
-            on.execute(f"CREATE TABLE {mine._ended} (part text PRIMARY KEY, rows bigint)".encode())
-        return mine
+            for (left,) in session.execute(query, (self.database.control, prefix)).fetchall():
+                session.execute(f"DROP TABLE {self.database.control_table(left)}".encode())
+            columns = ", ".join(f"{quoted(c.name)} {landing.landed(c)}" for c in relation.columns)
+            session.execute(f"CREATE TABLE {self.database.control_table(landing.name)} ({columns})".encode())
+            session.execute(f"CREATE TABLE {landing._ended} (part text PRIMARY KEY, rows bigint)".encode())
+        return landing
 
     def part(self, relation: Relation, name: str = "") -> CopyPart:
         """A COPY on its own connection."""
@@ -96,7 +105,7 @@ class PostgresLanding:
     @property
     def _ended(self) -> str:
         """The table of parts that have been read."""
-        return self.place.own(f"{self.name}_parts")
+        return self.database.control_table(f"{self.name}_parts")
 
     def commit(self, relation: Relation, files: Sequence[AddedFile], after: int) -> int:
         """Makes the rows all that the target has of the table, `after` its change number; returns the
@@ -106,21 +115,25 @@ class PostgresLanding:
             BaselineNeededError: the database refuses rows, or other sources have other columns there.
         """
         table, progress = relation.table, self._progress()
-        with locked(self.place, self.task, table) as on:
-            keeps = self._keeps_table(on, progress, relation)
+        with locked_session(self.database, self.task, table) as session:
+            keeps = self._keeps_table(session, progress, relation)
             if not keeps and (steps := self._typed(relation)):
-                on.execute(f"ALTER TABLE {self.place.own(self.name)} {', '.join(steps)}".encode())
+                session.execute(
+                    f"ALTER TABLE {self.database.control_table(self.name)} {', '.join(steps)}".encode()
+                )
             try:
-                with on.transaction():
-                    one_at_a_time(on)
-                    on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
+                with session.transaction():
+                    lock_ddl(session)
+                    session.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
                     layout = (
-                        self._fill(on, progress, relation) if keeps else self._swap(on, progress, relation)
+                        self._fill(session, progress, relation)
+                        if keeps
+                        else self._swap(session, progress, relation)
                     )
-                    version = progress.begin(on, table, layout, after)
-                    if keeps and not progress.others(on, table):
-                        progress.adopt(on, table)
-                    on.execute(f"DROP TABLE {self._ended}".encode())
+                    version = progress.begin(session, table, layout, after)
+                    if keeps and not progress.others(session, table):
+                        progress.adopt(session, table)
+                    session.execute(f"DROP TABLE {self._ended}".encode())
                     reach("postgresql.land")
             except psycopg.Error as error:
                 if not is_refusal(error):
@@ -131,75 +144,77 @@ class PostgresLanding:
                     hint="correct the rows, the target or its mapping (may the key be NULL, or come twice?), "
                     "then `tailrace resync` the table",
                 ) from error
-            on.execute(f"ANALYZE {progress.target(table)}".encode())
+            session.execute(f"ANALYZE {progress.target(table)}".encode())
         return version
 
-    def _keeps_table(self, on: Session, progress: Progress, relation: Relation) -> bool:
+    def _keeps_table(self, session: Session, progress: ProgressTable, relation: Relation) -> bool:
         """Whether the target's table stays: other sources feed it, or it was made by hand.
 
         Raises:
             ApplyError: there is a table that cannot be used.
         """
         table = relation.table
-        if others := progress.others(on, table):
+        if others := progress.others(session, table):
             refuse(progress, relation, others, self.rule_columns)
             return True
-        if progress.read(on, table) is not None:
-            return progress.adopted(on, table)
-        return adopts(on, self.place, progress, relation, self.rule_columns)
+        if progress.read(session, table) is not None:
+            return progress.adopted(session, table)
+        return can_adopt(session, self.database, progress, relation, self.rule_columns)
 
-    def _fill(self, on: Session, progress: Progress, relation: Relation) -> Relation:
+    def _fill(self, session: Session, progress: ProgressTable, relation: Relation) -> Relation:
         """Replaces the source's rows in a table that stays; returns the target's layout."""
-        table, landed = relation.table, self.place.own(self.name)
-        target, known = progress.target(table), progress.read(on, table)
-        delete_own(on, progress, table)
-        if not progress.others(on, table):  # it was made by hand
-            relation = with_rule_columns(on, target, relation, self.rule_columns)
+        table, landed = relation.table, self.database.control_table(self.name)
+        target, known = progress.target(table), progress.read(session, table)
+        delete_partition(session, progress, table)
+        if not progress.others(session, table):  # it was made by hand
+            relation = with_rule_columns(session, target, relation, self.rule_columns)
             if known is not None:
-                follow(on, progress, known.layout, relation)
-            if statement := key_of(on, target, relation):
-                on.execute(statement.encode())
+                follow(session, progress, known.layout, relation)
+            if statement := key_statement(session, target, relation):
+                session.execute(statement.encode())
         sent = [c for c in relation.columns if c.name not in self.rule_columns]
-        into = TargetTypes.of(on, target, sent).casts
+        into = TargetTypes.of(session, target, sent).casts
         names = ", ".join(quoted(c.name) for c in sent)
         cells = ", ".join(quoted(c.name) + (f"::{into[i]}" if i in into else "") for i, c in enumerate(sent))
         rows = f"INSERT INTO {target} ({names}) OVERRIDING SYSTEM VALUE SELECT {cells} FROM {landed}"
-        on.execute(rows.encode())
-        on.execute(f"DROP TABLE {landed}".encode())
+        session.execute(rows.encode())
+        session.execute(f"DROP TABLE {landed}".encode())
         return relation
 
-    def _swap(self, on: Session, progress: Progress, relation: Relation) -> Relation:
+    def _swap(self, session: Session, progress: ProgressTable, relation: Relation) -> Relation:
         """Makes the table of the attempt the target."""
         table = relation.table
         target, (schema, name) = progress.target(table), progress.split(table)
-        if progress.read(on, table) is not None:
-            on.execute(f"DROP TABLE {target}".encode())
-        make_schema(on, schema)
-        on.execute(f"ALTER TABLE {self.place.own(self.name)} SET SCHEMA {quoted(schema)}".encode())
+        if progress.read(session, table) is not None:
+            session.execute(f"DROP TABLE {target}".encode())
+        make_schema(session, schema)
+        session.execute(
+            f"ALTER TABLE {self.database.control_table(self.name)} SET SCHEMA {quoted(schema)}".encode()
+        )
         landed = f"{quoted(schema)}.{quoted(self.name)}"
-        on.execute(f"ALTER TABLE {landed} RENAME TO {quoted(name)}".encode())
+        session.execute(f"ALTER TABLE {landed} RENAME TO {quoted(name)}".encode())
         if relation.key:
-            on.execute(f"ALTER TABLE {target} ADD {primary_key(relation)}".encode())
-        progress.forget_all(on, table)
+            session.execute(f"ALTER TABLE {target} ADD {primary_key(relation)}".encode())
+        progress.forget_all(session, table)
         return relation
 
     def drop(self, table: str) -> None:
         """Drops the target, if this task made it, and its row of progress; of a target that others feed or
         that was made by hand, the table's own rows."""
         progress = self._progress()
-        with locked(self.place, self.task, table) as on, on.transaction():
-            if progress.read(on, table) is None:
+        with locked_session(self.database, self.task, table) as session, session.transaction():
+            if progress.read(session, table) is None:
                 return
-            one_at_a_time(on)
-            on.execute(_SOON)
-            if progress.others(on, table) or progress.adopted(on, table):
-                delete_own(on, progress, table)
+            lock_ddl(session)
+            session.execute(_SOON)
+            if progress.others(session, table) or progress.adopted(session, table):
+                delete_partition(session, progress, table)
             else:
-                on.execute(f"DROP TABLE {progress.target(table)}".encode())
-            progress.forget(on, table)
+                session.execute(f"DROP TABLE {progress.target(table)}".encode())
+            progress.forget(session, table)
 
-    def _progress(self) -> Progress:
-        return Progress(self.place, self.task, lambda table: self.at or TargetPlace(table))
+    def _progress(self) -> ProgressTable:
+        return ProgressTable(self.database, self.task, lambda table: self.at or TargetLocation(table))
 
     def is_sent(self, column: Column) -> bool:
         """Whether a column's texts are sent into its type."""
@@ -216,16 +231,19 @@ class PostgresLanding:
     def _typed(self, relation: Relation) -> list[str]:
         """Returns the steps of an ALTER TABLE that give columns loaded as text their types at the source."""
         found = [(quoted(c.name), self._type(c)) for c in relation.columns if self._type(c) != self.landed(c)]
-        return [f"ALTER COLUMN {name} TYPE {kind} USING {name}::{base(kind)}" for name, kind in found]
+        return [f"ALTER COLUMN {name} TYPE {kind} USING {name}::{cast_type(kind)}" for name, kind in found]
 
 
 class CopyPart:
     """Rows on their way into a landing's table, in one transaction; connects when the first come."""
 
     def __init__(self, landing: PostgresLanding, relation: Relation, name: str) -> None:
-        self._place, self._table = landing.place, landing.place.own(landing.name)
-        self._part, self._name = (landing.place.own(f"{landing.name}_parts"), name), relation.table
-        self._where = f"{landing.place.label}, {relation.table}"
+        self._database, self._table = landing.database, landing.database.control_table(landing.name)
+        self._part, self._name = (
+            (landing.database.control_table(f"{landing.name}_parts"), name),
+            relation.table,
+        )
+        self._where = f"{landing.database.label}, {relation.table}"
         self._sent = {c.name: SENT[c.kind] for c in relation.columns if landing.is_sent(c)}
         self._open, self._copying = ExitStack(), ExitStack()
         self._session: Session | None = None
@@ -236,7 +254,7 @@ class CopyPart:
         if not batch.num_rows:
             return
         if self._session is None:
-            self._session = self._open.enter_context(session(self._place, self._where))
+            self._session = self._open.enter_context(open_session(self._database, self._where))
             self._session.execute("BEGIN")
             cursor = self._copying.enter_context(self._session.cursor())
             self._copy = self._copying.enter_context(
@@ -252,7 +270,7 @@ class CopyPart:
         if self._session is None:
             return
         self._send(pgbinary.TRAILER)
-        with asking(self._where), self._open:
+        with explaining_errors(self._where), self._open:
             self._copying.close()
             table, name = self._part
             note = f"INSERT INTO {table} VALUES (%s, %s) ON CONFLICT DO NOTHING".encode()
@@ -273,7 +291,7 @@ class CopyPart:
         return pa.record_batch(columns, names)
 
     def _send(self, data: bytes | memoryview) -> None:
-        with asking(self._where):
+        with explaining_errors(self._where):
             self._copy.write(data)
 
 

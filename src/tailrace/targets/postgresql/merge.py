@@ -1,240 +1,124 @@
-"""The merge of a batch into a PostgreSQL table, in one transaction.
-
-The keys of the changes go to the database, and what it has of them comes back. The engine decides each
-change, and the rows that result are staged by COPY and merged. The transaction sees the table as it was at
-its beginning: if another session changes a row of the batch in the meantime, the database reports it, and the
-transaction is repeated. If the database refuses rows, the changes are applied one at a time.
-"""
+"""Merges batches by tasks that read the changes from files, tables side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from functools import partial
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import psycopg
-import pyarrow as pa
-
-from ...errors import ApplyError
-from ...keylog.target_notes import note_of
-from ...lake.failpoints import reach
-from ...lake.retrying import retried
+from ...errors import ApplyError, TailraceError, raised_in_task
+from ...execution import Job, map_tasks
 from ...model.change import Relation
-from ...model.positions import order_key
+from ...model.types import schema_of
 from ...sources.postgresql.connect import Session
-from ..audit import Audit
-from ..auditor import BatchAuditor, keep
-from ..merge_result import ApplyOutcome, Conflicts, MergeResult
-from ..multi_source import TargetPlace
-from .chunk_merge import ChunkMerge, Counts
-from .chunks import Chunk, Chunks, OrderError
-from .place import WORK_MEM, Place, is_refusal, session
-from .progress import Progress, Reached
-from .single_changes import SingleChanges
+from ..auditor import batch_columns
+from ..base import missing_baseline
+from ..change_batch import ChangeBatch, audit_of
+from ..images import explaining
+from ..merge_result import ApplyOutcome, MergeResult
+from ..multi_source import TargetLocation
+from . import layout
+from .batch_merge import BatchMerge
+from .connection import Database, locked_session
+from .progress import ProgressRow, ProgressTable
 
-_ATTEMPTS = 5
-Merged = tuple[ApplyOutcome, MergeResult | None]
-"""The outcome, and what was found; None if the table had the batch already."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class BatchMerge:
-    """The merge of a batch; as a function, the task of a Spark job that gets all its changes.
+class MergeTask:
+    """Merges the batch of a table, whose rows are where its `TargetLocation` says. Returns what was done, or
+    the error of a table whose changes were not applied. None: memory does not hold the changes, and they are
+    in no order."""
 
-    Attributes:
-        place, task, repairs, at: of its progress, see `Progress`.
-        reached: the progress of the table when the batch was cut.
-        upto: the change number that the batch reaches.
-        relation: the target's layout.
-        audit: how the changes are judged.
-        extra: columns that the changes have besides those of the target.
-        memory_bytes: memory that the merge may use; None: no limit. Changes take at most a third of it, and
-            are merged in chunks if they need more.
-    """
-
-    place: Place
+    database: Database
     task: str
     repairs: bool
-    at: TargetPlace
-    reached: Reached
-    upto: int
-    relation: Relation
-    audit: Audit
-    extra: pa.Schema
     memory_bytes: int | None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Merged | None:
-        with session(self.place, self.where) as on:
-            return self.run(batches, on)
-
-    def run(self, batches: Iterable[pa.RecordBatch], on: Session) -> Merged | None:
-        """Merges the changes; None if memory does not hold them and they are in no order."""
-        limit = self.memory_bytes and self.memory_bytes // 3
-        chunks = Chunks(batches, limit, self.upto, self.relation, self.audit, self.extra)
-        with chunks.next() as first:
-
-            def once() -> Merged:
-                with on.transaction():
-                    return _Transaction(self, on).run(first, chunks)
-
-            try:
-                # Changes of later chunks are read once.
-                done = retried(
-                    once, psycopg.errors.SerializationFailure, tries=_ATTEMPTS if first.last else 1
-                )
-            except OrderError:
-                return None
-            except psycopg.errors.SerializationFailure as error:
-                raise ApplyError(
-                    "other sessions change the batch's rows in the target faster than it is applied",
-                    where=self.where,
-                    hint="let nothing else write to it while changes are applied",
-                ) from error
-        reach("postgresql.committed")
-        return done
-
-    @property
-    def where(self) -> str:
-        """The table, for messages."""
-        return f"{self.place.label}, {self.relation.table}"
-
-    @property
-    def progress(self) -> Progress:
-        """The table's progress."""
-        return Progress(self.place, self.task, partial(_same, self.at), repairs=self.repairs)
-
-
-def _same(at: TargetPlace, _: str) -> TargetPlace:
-    return at
-
-
-@dataclass
-class _Transaction:
-    """One attempt; `found`: of each chunk, `aside`: rows of exceptions."""
-
-    merge: BatchMerge
-    on: Session
-    found: list[MergeResult] = field(default_factory=list)
-    aside: list[pa.Table] = field(default_factory=list)
-    flagged: int = 0
-
-    def run(self, first: Chunk, chunks: Chunks) -> Merged:
-        """Merges all chunks, with progress, exceptions and the note for the key log."""
-        merge = self.merge
-        if (now := self._begun()).upto >= merge.upto:
-            return ApplyOutcome(version=now.version), None
-        chunk = first
-        self._chunk(chunk)
-        while not chunk.last and self.found[-1].ends is None:
-            with chunks.next() as chunk:
-                self._chunk(chunk)
-        found = self._joined()
-        if not merge.audit.plain:
-            keep(self.aside, merge.audit, found.tally, order_key(found.end))
-        if found.end is None:
-            return found.outcome, found
-        self._note(found, found.end)
-        version = merge.progress.advance(self.on, merge.relation.table, found.end)
-        reach("postgresql.commit")
-        outcome = replace(found.outcome, version=version)
-        return outcome, replace(found, outcome=outcome)
-
-    def _begun(self) -> Reached:
-        """The table's progress, which no other transaction changes from now on."""
-        merge, on = self.merge, self.on
-        progress, table = merge.progress, merge.relation.table
-        on.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # First: if a task that shares the target widened a column after the snapshot, that would see no rows.
-        on.execute(f"LOCK TABLE {progress.target(table)} IN ROW EXCLUSIVE MODE".encode())
-        on.execute(f"SET LOCAL work_mem = '{WORK_MEM}'".encode())
-        now = progress.read(on, table, lock=True)
-        if now is not None and (now == merge.reached or now.upto >= merge.upto):
-            return now
-        raise ApplyError(
-            "another process applied to this table meanwhile; nothing of this batch was written",
-            where=merge.where,
-            hint="run a task once only; a pooler before the target must keep session locks",
-        )
-
-    def _chunk(self, chunk: Chunk) -> None:
-        merge = self.merge
-        one = ChunkMerge(self.on, merge.progress, merge.relation, self._audit(), chunk)
-        auditor, counts = self._applied(one)
-        auditor.end_log()
-        if not merge.audit.plain:
-            self.aside.append(auditor.aside())
-        self.flagged += int(auditor.batch.flagged(auditor.batch.changes).sum())
-        outcome = ApplyOutcome(
-            counts.inserted, counts.updated, counts.deleted, merge.reached.version, counts.plan
-        )
-        found = auditor.audited(outcome)
-        assert found is not None  # noqa: S101 - it has decided
-        self.found.append(found)
-
-    def _applied(self, one: ChunkMerge) -> tuple[BatchAuditor, Counts]:
-        """Merges a chunk at once. If the database refuses that, applies it one change at a time."""
-        auditor = one.auditor()
-        if one.look(auditor):
-            auditor = one.auditor()
+    def __call__(self, todo: tuple[ChangeBatch, TargetLocation]) -> MergeResult | TailraceError | None:
+        one, at = todo
         try:
-            with self.on.transaction():
-                counts = one.at_once(auditor)
-                if one.chunk.last:
-                    self.on.execute("SET CONSTRAINTS ALL IMMEDIATE")
-                return auditor, counts
-        except psycopg.Error as error:
-            if not is_refusal(error):
-                raise
-        singles = SingleChanges(one)
-        counts = singles.run()
-        return singles.auditor, counts
+            return self._merged(one.located(), at)
+        except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
+            return raised_in_task(error, f"apply {one.table}")
 
-    def _audit(self) -> Audit:
-        """The audit of the next chunk: conflicts and flags count on."""
-        audit = self.merge.audit
-        if not self.found:
-            return audit
-        logged = Conflicts(tally=self._joined().tally).logged(audit.rules)
-        counted = {kind: audit.counted.get(kind, 0) + many for kind, many in logged.items()}
-        if (log := audit.keylog) is not None:
-            log = replace(log, header=replace(log.header, flagged=log.header.flagged + self.flagged))
-        return replace(audit, counted={**audit.counted, **counted}, keylog=log)
+    def _merged(self, one: ChangeBatch, at: TargetLocation) -> MergeResult | None:
+        began, relation, audit = time.monotonic(), one.layout or one.relation, audit_of(one)
+        progress = ProgressTable(self.database, self.task, lambda _: at, repairs=self.repairs)
+        with writing(self.database, self.task, one.table) as session:
+            row = ready(session, self.database, progress, relation, one.range.end)
+            if row.number > one.range.lower:
+                return MergeResult(ApplyOutcome(version=row.version), row.number, noted=True)
+            merge = BatchMerge(
+<<<<<<< HEAD
+                self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit,
+                one.extra,
+=======
+                self.database, self.task, self.repairs, at, row, one.range.end, relation, audit, one.extra,
+>>>>>>> w-wt
+                self.memory_bytes,
+            )  # fmt: skip
+            merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)
+        if merged is None:
+            return None
+        outcome, found = merged
+        if found is None:  # another attempt committed the batch
+            return MergeResult(outcome, one.range.end, noted=True)
+        return replace(found, outcome=replace(found.outcome, seconds=time.monotonic() - began))
 
-    def _joined(self) -> MergeResult:
-        """Returns the sum of the chunks' results."""
-        first, *rest = self.found
-        for found in rest:
-            mine, more = first.outcome, found.outcome
-            outcome = replace(
-                mine,
-                inserted=mine.inserted + more.inserted,
-                updated=mine.updated + more.updated,
-                deleted=mine.deleted + more.deleted,
-                missing=mine.missing + more.missing,
-                plan=more.plan,
-            )
-            counts = {kind: many + found.counts[kind] for kind, many in first.counts.items()}
-            tally = dict(first.tally)
-            for situation, (many, seq) in found.tally.items():
-                before, least = tally.get(situation, (0, seq))
-                tally[situation] = before + many, least
-            end = first.end if found.end is None else found.end
-            first = MergeResult(outcome, end, counts, tally, found.ends, first.parts + found.parts, found.why)
-        return first
 
-    def _note(self, found: MergeResult, end: int) -> None:
-        """Leaves a note of the key log's files."""
-        if (log := self.merge.audit.keylog) is None:
-            return
-        header, table = log.header, self.merge.relation.table
-        sort = header.sort + self.merge.upto - header.after
-        note = note_of(
-            header.subscription,
-            end,
-            flagged=self.flagged,
-            files=found.parts,
-            path=log.path,
-            life=log.life,
-            sort=sort,
+def merge(
+    spark: SparkSession | None,
+    batches: Sequence[ChangeBatch],
+    task: MergeTask,
+    location: Callable[[str], TargetLocation],
+    at_once: int | None,
+) -> list[MergeResult | TailraceError | None]:
+    """Merges batches of different tables in one job; see `Target.merge`.
+
+    Args:
+        spark: the session whose tasks may merge; None: threads of this process do.
+        batches: the batches.
+        task: merges the batch of one table.
+        location: returns the location of a table's rows.
+        at_once: the maximum number of tables that are merged at the same time; None: the number of slots.
+    """
+    weights = [one.size for one in batches]
+    what = batches[0].table if len(batches) == 1 else f"{len(batches)} tables"
+    job = Job("apply", f"apply {what}: {sum(weights):,} changes", sum(weights))
+    if any(one.rows is not None for one in batches):
+        spark = None  # the rows are in the driver
+    inputs = [(one, location(one.table)) for one in batches]
+    return map_tasks(task, inputs, session=spark, job=job, weights=weights, at_once=at_once)
+
+
+def ready(
+    session: Session, database: Database, progress: ProgressTable, relation: Relation, upto: int
+) -> ProgressRow:
+    """The progress of a batch's table.
+
+    Raises:
+        BaselineNeededError: the table does not exist.
+        ApplyError: it has another layout.
+    """
+    row = progress.read(session, relation.table)
+    if row is None:
+        raise missing_baseline(relation.table)
+    if row.number < upto and not layout.same(row.layout, relation):
+        raise ApplyError(
+            "the batch has another layout than the target",
+            where=f"{database.label}, {relation.table}",
+            hint="call `alter` first; take a new baseline if tailrace_progress was changed by hand",
         )
-        self.merge.progress.leave(self.on, table, end, note, log.visible)
+    return row
+
+
+@contextmanager
+def writing(database: Database, task: str, table: str) -> Iterator[Session]:
+    """A connection that has the table for itself; errors are explained."""
+    with explaining(table, f"{database.label}, {table}"), locked_session(database, task, table) as session:
+        yield session

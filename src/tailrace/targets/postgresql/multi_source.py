@@ -1,4 +1,4 @@
-"""PostgreSQL targets that several sources feed: one table, in which each has rows, and a row of progress."""
+"""Shared PostgreSQL targets: one table with rows of several sources, each of which has a progress row."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ...errors import BaselineNeededError
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session
 from ..multi_source import refuse_columns
-from .progress import Other, Progress
+from .progress import OtherSource, ProgressTable
 
 
-def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
-    """Names and Spark SQL types of the columns that a target has by what its sources have made of it.
+def columns(layout: Relation | None, others: Sequence[OtherSource]) -> dict[str, str]:
+    """Returns the names and Spark SQL types of a target's columns, by the layouts of all its sources.
 
     >>> from tailrace.model.change import Column
     >>> a, b = (Column(n, k, "text", "text", "string") for k, n in enumerate("ab"))
     >>> one = Relation(1, "eu", "t", "f", (a,))
-    >>> columns(one, [Other("us.t of the task x", {"site": "us"}, one.with_columns([a, b]))])
+    >>> columns(one, [OtherSource("us.t of the task x", {"site": "us"}, one.with_columns([a, b]))])
     {'a': 'string', 'b': 'string'}
     """
     layouts = ([layout] if layout else []) + [o.layout for o in others]
@@ -25,19 +25,26 @@ def columns(layout: Relation | None, others: Sequence[Other]) -> dict[str, str]:
 
 
 def refuse(
-    progress: Progress, wanted: Relation, others: Sequence[Other], rule_columns: Mapping[str, str] = {}
+    progress: ProgressTable,
+    wanted: Relation,
+    others: Sequence[OtherSource],
+    rule_columns: Mapping[str, str] = {},
 ) -> None:
-    """Raises BaselineNeededError when a source that comes to others makes other columns than they, or has no
-    constants that tell its rows; `rule_columns`: columns that rules may have added."""
-    own, target = progress.own(wanted.table), progress.target(wanted.table)
+    """Raises BaselineNeededError if a new source of a shared target has other columns than the others, or no
+    constants that distinguish its rows; `rule_columns`: columns that rules may have added."""
+    partition, target = progress.partition(wanted.table), progress.target(wanted.table)
     for other in others:
-        if other.own == own or set(other.own) != set(own):
+        if other.partition == partition or set(other.partition) != set(partition):
             raise BaselineNeededError(
-                f"{other.name} feeds {target}, too, and nothing tells its rows ({dict(other.own)}) from "
-                f"those of {wanted.table} ({dict(own)})",
-                where=wanted.table,
-                hint="give each source constants of its own in the same columns of the key (`tables`), or "
-                "another target",
+<<<<<<< HEAD
+                f"{other.name} feeds {target}, too, and its rows ({dict(other.partition)}) cannot be told "
+                f"from those of {wanted.table} ({dict(own)})",
+=======
+                f"{other.name} writes to {target}, too, and its rows ({dict(other.partition)}) cannot be "
+                f"distinguished from those of {wanted.table} ({dict(partition)})",
+>>>>>>> w-wt
+                where=wanted.table, hint="give each source different constants in the same columns of the key
+                (`tables`), or " "another target",
             )
     if not others:
         return
@@ -45,38 +52,38 @@ def refuse(
     refuse_columns(wanted.table, target, columns(None, others), want, rule_columns)
 
 
-def as_there(have: Relation, want: Relation, others: Sequence[Other]) -> Relation:
-    """The layout `have` with those columns of `want` that other sources have brought to the target."""
+def with_target_types(have: Relation, want: Relation, others: Sequence[OtherSource]) -> Relation:
+    """Returns the layout `have` with those new columns of `want` that other sources have added already."""
     known = {c.attnum for c in have.columns}
-    brought = columns(None, others)
-    more = [c for c in want.columns if c.attnum not in known and brought.get(c.name) == c.type]
-    return have.with_columns([*have.columns, *more])
+    existing = columns(None, others)
+    added = [c for c in want.columns if c.attnum not in known and existing.get(c.name) == c.type]
+    return have.with_columns([*have.columns, *added])
 
 
-def delete_own(session: Session, progress: Progress, table: str) -> None:
+def delete_partition(session: Session, progress: ProgressTable, table: str) -> None:
     """Deletes a source's rows."""
-    where = progress.own_rows(table)
+    where = progress.partition_condition(table)
     session.execute(f"DELETE FROM {progress.target(table)} WHERE {where}".encode())
 
 
-def emptying(progress: Progress, table: str) -> str:
-    """The statement that empties a target of a source's rows, as a truncate at the source did."""
-    if progress.own(table):
-        return f"DELETE FROM {progress.target(table)} WHERE {progress.own_rows(table)}"
-    # As at the source, TRUNCATE locks readers out, and an older snapshot then sees an empty table. A DELETE
-    # of every row would honour that snapshot, and leave all rows for vacuum.
+def empty_statement(progress: ProgressTable, table: str) -> str:
+    """Returns the statement that removes all rows of a source, as a truncate at the source does."""
+    if progress.partition(table):
+        return f"DELETE FROM {progress.target(table)} WHERE {progress.partition_condition(table)}"
+    # As at the source, TRUNCATE blocks readers, and older snapshots then see an empty table. A DELETE of all
+    # rows would respect these snapshots, but leave all rows for vacuum.
     return f"TRUNCATE {progress.target(table)}"
 
 
-def count_own(session: Session, progress: Progress, table: str) -> int:
-    """The number of a source's rows in its target."""
-    where = progress.own_rows(table)
+def count_partition(session: Session, progress: ProgressTable, table: str) -> int:
+    """Returns the number of a source's rows in its target."""
+    where = progress.partition_condition(table)
     row = session.execute(f"SELECT count(*) FROM {progress.target(table)} WHERE {where}".encode()).fetchone()
     return int(row[0]) if row else 0
 
 
-def empty(session: Session, progress: Progress, table: str) -> int:
-    """Empties a target of a source's rows; returns their number."""
-    found = count_own(session, progress, table)
-    session.execute(emptying(progress, table).encode())
+def empty_partition(session: Session, progress: ProgressTable, table: str) -> int:
+    """Removes all rows of a source from its target; returns their number."""
+    found = count_partition(session, progress, table)
+    session.execute(empty_statement(progress, table).encode())
     return found

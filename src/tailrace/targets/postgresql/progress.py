@@ -1,11 +1,11 @@
-"""The progress of each table of each task, in the database that holds the tables (`tailrace_progress`).
+"""The progress of each table of each task, in the database of the tables (`tailrace_progress`).
 
-A row changes in the transaction that changes its table, so the two cannot disagree. It also keeps the layout
-that the table was given: columns are matched with that one when the layout changes.
+A row changes in the transaction that changes its table, so that both always agree. It also has the table's
+layout, with which columns are matched when the layout changes.
 
-The key log is no part of the database. A batch's rows of it are written first and named in a note
-(`tailrace_notes`) that the batch's transaction leaves. So they belong to the key log only if the batch was
-applied; after a crash the notes make them visible.
+The key log is not in the database. A batch's key log rows are written to files first, and the batch's
+transaction stores a note with the names of the files (`tailrace_notes`). So the rows belong to the key log
+only if the batch was applied. After a crash the files are committed from the notes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...errors import ApplyError
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, literal, quoted
 from .. import multi_source as shared
-from .place import Place, exists, holds, number_of
+from .connection import Database, exists, holds, number_of
 
 TABLE = "tailrace_progress"
 NOTES = "tailrace_notes"
@@ -39,9 +39,9 @@ _COLUMNS = """
     PRIMARY KEY (task, "table"),
     UNIQUE (target, part)
 """
-"""`upto`: the last change number applied; `repaired`: the number of the last repair. `part`: in a target that
-several sources may feed, the constants that identify this source's rows, as JSON. `adopted`: the target was
-made by hand (true in any row of a target holds for all of them)."""
+"""`upto`: the last change number that was applied. `repaired`: the number of the last repair. `part`: in a
+shared target, the constants that identify this source's rows, as JSON. `adopted`: the target was created
+manually; true in one row of a target is valid for all of its rows."""
 _NOTE_COLUMNS = """
     task text NOT NULL,
     "table" text NOT NULL,
@@ -53,91 +53,101 @@ _TRANSACTION = "pg_current_xact_id()::text::bigint"
 
 
 @dataclass(frozen=True)
-class Reached:
-    """A table's row: the change number reached (-1: none yet), the transaction that wrote it, the layout."""
+class ProgressRow:
+    """A table's row of progress.
 
-    upto: int
+    Attributes:
+        number: the last change number that was applied; -1 if nothing was applied.
+        version: the number of the transaction that wrote the row.
+        layout: the table's layout.
+    """
+
+    number: int
     version: int
     layout: Relation
 
 
 @dataclass(frozen=True)
-class Other:
-    """Another source that feeds a target: its name, the constants that identify its rows, its layout."""
+class OtherSource:
+    """Another source of a shared target: its name, the constants that identify its rows, its layout."""
 
     name: str
-    own: Mapping[str, str]
+    partition: Mapping[str, str]
     layout: Relation
 
 
-class Progress:
+class ProgressTable:
     """The progress of one task's tables in one database.
 
     Args:
-        place: the database.
+        database: the database.
         task: the task's name.
-        places: where each table's rows are.
-        repairs: the number is that of the last repair; the progress of the source's changes stays.
+        locations: returns the location of a table's rows.
+        repairs: use the numbers of repairs; the progress of the source's changes stays.
     """
 
     def __init__(
         self,
-        place: Place,
+        database: Database,
         task: str,
-        places: Callable[[str], shared.TargetPlace] = shared.TargetPlace,
+        locations: Callable[[str], shared.TargetLocation] = shared.TargetLocation,
         *,
         repairs: bool = False,
     ) -> None:
-        self._place, self._task, self._places = place, task, places
-        self._table, self._notes = place.own(TABLE), place.own(NOTES)
+        self._database, self._task, self._locations = database, task, locations
+        self._table, self._notes = database.control_table(TABLE), database.control_table(NOTES)
         self.repairs = repairs
 
-    def at(self, table: str) -> shared.TargetPlace:
-        """Where the table's rows are."""
-        return self._places(table)
+    def location(self, table: str) -> shared.TargetLocation:
+        """Returns the location of the table's rows."""
+        return self._locations(table)
 
     def target(self, table: str) -> str:
-        """The name of the table's target, as quoted SQL."""
-        return self._place.target(self._places(table).target)
+        """Returns the name of the table's target as quoted SQL."""
+        return self._database.target(self._locations(table).target)
 
     def split(self, table: str) -> tuple[str, str]:
-        """Schema and name of the table's target."""
-        return self._place.split(self._places(table).target)
+        """Returns schema and name of the table's target."""
+        return self._database.split(self._locations(table).target)
 
-    def own(self, table: str) -> Mapping[str, str]:
-        """The constants that distinguish the table's rows from those of other sources; empty: the target has
-        no other source."""
-        return self._places(table).partition
+    def partition(self, table: str) -> Mapping[str, str]:
+        """Returns the constants that identify the table's rows in a shared target; empty if it is not
+        shared."""
+        return self._locations(table).partition
 
-    def own_rows(self, table: str) -> str:
-        """SQL of the condition that the table's rows fulfil."""
-        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.own(table).items()) or "true"
+    def partition_condition(self, table: str) -> str:
+        """Returns the SQL condition that identifies the table's rows."""
+        return " AND ".join(f"{quoted(n)} = {literal(v)}" for n, v in self.partition(table).items()) or "true"
 
-    def read(self, session: Session, table: str, *, lock: bool = False) -> Reached | None:
-        """The table's row; None if it has none, or if its target is gone or has another name."""
+    def read(self, session: Session, table: str, *, lock: bool = False) -> ProgressRow | None:
+        """Returns the table's row; None if it has no row, or if its target does not exist or has another
+        name."""
         target, number = literal(self.target(table)), "repaired" if self.repairs else "upto"
         query = (
             f"SELECT {number}, version, layout FROM {self._table} WHERE {self._of(table)}"
             f" AND target = {target} AND to_regclass({target}) IS NOT NULL"
         )
         rows = _rows(session, query + (" FOR UPDATE" if lock else ""))
-        return Reached(rows[0][0], rows[0][1], Relation.from_json(rows[0][2])) if rows else None
+        return ProgressRow(rows[0][0], rows[0][1], Relation.from_json(rows[0][2])) if rows else None
 
-    def advance(self, session: Session, table: str, upto: int) -> int:
-        """Sets the number reached; returns the transaction's number."""
-        changed = f"upto = {upto}, version = {_TRANSACTION}, applied_at = now()"
-        changed = f"repaired = {upto}" if self.repairs else changed
+    def advance(self, session: Session, table: str, number: int) -> int:
+        """Sets the last applied change number; returns the transaction's number."""
+        changed = f"upto = {number}, version = {_TRANSACTION}, applied_at = now()"
+        changed = f"repaired = {number}" if self.repairs else changed
         return self._number(session, f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}")
 
-    def others(self, session: Session, table: str) -> list[Other]:
-        """The other sources, of any task, that feed the table's target."""
+    def others(self, session: Session, table: str) -> list[OtherSource]:
+        """Returns the other sources of the table's target, of any task."""
         target = literal(self.target(table))
         rows = _rows(
             session,
             f"SELECT task, \"table\", part, layout FROM {self._table} WHERE target = {target} AND part <> ''"
             f" AND NOT ({self._of(table)}) AND to_regclass({target}) IS NOT NULL ORDER BY 1, 2",
         )
-        return [Other(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3])) for r in rows]
+        return [
+            OtherSource(f"{r[1]} of the task {r[0]}", json.loads(r[2]), Relation.from_json(r[3]))
+            for r in rows
+        ]
 
     def fed(self, session: Session, table: str) -> bool:
         """Whether another table, of any task, has the same target."""
@@ -147,33 +157,33 @@ class Progress:
         )
 
     def refuse_two(self, session: Session, table: str) -> None:
-        """Raises ApplyError if the table has another target under this task's name, and that still exists:
-        another task may have that name, and its progress would be lost."""
+        """Raises ApplyError if the table has another existing target under this task's name: another task may
+        have the same name, and its progress would be lost."""
         wanted = self.target(table)
-        mine = f"{self._of(table)} AND target <> {literal(wanted)}"
-        query = f"SELECT target FROM {self._table} WHERE {mine} AND to_regclass(target) IS NOT NULL"
-        for (there,) in _rows(session, query):
+        condition = f"{self._of(table)} AND target <> {literal(wanted)}"
+        query = f"SELECT target FROM {self._table} WHERE {condition} AND to_regclass(target) IS NOT NULL"
+        for (other,) in _rows(session, query):
             raise ApplyError(
-                f"the target of {table} under the name {self._task} is {there}, and not {wanted}: two "
-                "targets cannot share a row of progress",
-                where=f"{self._place.label}, {table}",
+                f"the target of {table} under the name {self._task} is {other}, not {wanted}: two targets "
+                "cannot share a progress row",
+                where=f"{self._database.label}, {table}",
                 hint="give each task of this database its own name (`name`, `--name`). If the table has "
-                f"moved, give up {there}, which stays as it is: DELETE FROM {self._table} WHERE "
+                f"moved, release {other}, which stays as it is: DELETE FROM {self._table} WHERE "
                 f"{self._of(table)}",
             )
 
-    def begin(self, session: Session, table: str, layout: Relation, upto: int = -1) -> int:
-        """Writes the row of a new target, or of one with a new baseline: `upto` is reached. Whether the
-        target was made by hand is taken over from the other rows that it has.
+    def begin(self, session: Session, table: str, layout: Relation, number: int = -1) -> int:
+        """Writes the row of a new target, or after a new baseline; `number`: the last applied change number.
+        Returns the transaction's number. `adopted` is copied from other rows of the target.
 
         Raises:
-            ApplyError: the task's name has another target of the table.
+            ApplyError: the table has another target under the task's name.
         """
         self.refuse_two(session, table)
-        own, key = self.own(table), {"task": literal(self._task), "table": literal(table)}
+        own, key = self.partition(table), {"task": literal(self._task), "table": literal(table)}
         rest = {
             "target": literal(self.target(table)),
-            "upto": str(upto),
+            "upto": str(number),
             "version": _TRANSACTION,
             "layout": literal(layout.to_json()),
             "part": literal(json.dumps(dict(own), sort_keys=True) if own else ""),
@@ -189,50 +199,52 @@ class Progress:
         )
 
     def lay_out(self, session: Session, table: str, layout: Relation) -> None:
-        """Records a table's new layout; the number reached stays."""
+        """Records a table's new layout; the progress stays."""
         changed = f"layout = {literal(layout.to_json())}"
         session.execute(f"UPDATE {self._table} SET {changed} WHERE {self._of(table)}".encode())
 
     def prepare(self, session: Session) -> None:
-        """Creates the tables of progress and notes if they do not exist; needs a transaction."""
+        """Creates the tables of progress and notes if they do not exist; must be called in a transaction."""
         if exists(session, self._table) and exists(session, self._notes):
             return
-        one_at_a_time(session)
-        make_schema(session, self._place.control)
+        lock_ddl(session)
+        make_schema(session, self._database.control)
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._table} ({_COLUMNS})".encode())
         session.execute(f"CREATE TABLE IF NOT EXISTS {self._notes} ({_NOTE_COLUMNS})".encode())
-        comment = "Progress of tailrace's tables here; written by it, in the transactions of these tables"
+        comment = (
+            "Progress of tailrace's tables in this database; written in the transactions of these tables"
+        )
         session.execute(f"COMMENT ON TABLE {self._table} IS {literal(comment)}".encode())
 
     def forget(self, session: Session, table: str) -> None:
-        """Removes the table's row: the target is gone, or has none of its rows any more."""
+        """Removes the table's row, because the target does not exist any more or has none of its rows."""
         if self.adopted(session, table):
-            self.adopt(session, table)  # no other row may say so
+            self.adopt(session, table)  # no other row may have recorded it
         session.execute(f"DELETE FROM {self._table} WHERE {self._of(table)}".encode())
 
     def forget_all(self, session: Session, table: str) -> None:
-        """Removes the rows of a target that is gone, of all its sources."""
+        """Removes the rows of all sources of a target that does not exist any more."""
         session.execute(f"DELETE FROM {self._table} WHERE target = {literal(self.target(table))}".encode())
 
     def adopted(self, session: Session, table: str) -> bool:
-        """Whether the table's target was made by hand, for this source or another one."""
+        """Whether the table's target was created manually, for this source or another one."""
         return exists(session, self._table) and holds(session, self._adopted(table))
 
     def adopt(self, session: Session, table: str) -> None:
-        """Records that the table's target was made by hand."""
+        """Records that the table's target was created manually."""
         target = literal(self.target(table))
         session.execute(f"UPDATE {self._table} SET adopted = true WHERE target = {target}".encode())
 
-    def leave(self, session: Session, table: str, upto: int, note: str, done: int) -> None:
-        """Leaves a table's note, and removes those up to the change number `done`, which are not needed any
-        more. One with the same number is of an earlier task of that name."""
+    def add_note(self, session: Session, table: str, number: int, note: str, done: int) -> None:
+        """Stores a table's note, and removes its notes up to the change number `done`. It replaces a note
+        with the same number, which belongs to an earlier task of the same name."""
         session.execute(f"DELETE FROM {self._notes} WHERE {self._of(table)} AND upto <= {done}".encode())
-        values = f"{literal(self._task)}, {literal(table)}, {upto}, {literal(note)}"
+        values = f"{literal(self._task)}, {literal(table)}, {number}, {literal(note)}"
         newer = 'ON CONFLICT (task, "table", upto) DO UPDATE SET note = EXCLUDED.note'
         session.execute(f"INSERT INTO {self._notes} VALUES ({values}) {newer}".encode())
 
     def notes(self, session: Session) -> list[tuple[str, int, str]]:
-        """All notes: table, change number, note; those of a table in order."""
+        """Returns all notes as (table, change number, note), those of a table in order."""
         query = (
             f'SELECT "table", upto, note FROM {self._notes} WHERE task = {literal(self._task)} ORDER BY 1, 2'
         )
@@ -248,25 +260,26 @@ class Progress:
     def _number(self, session: Session, statement: str) -> int:
         row = session.execute(f"{statement} RETURNING {_TRANSACTION}".encode()).fetchone()
         if row is None:
-            raise psycopg.errors.NoDataFound(f"the table's row in {TABLE} is gone")
+            raise psycopg.errors.NoDataFound(f"the table's row in {TABLE} was deleted")
         return int(row[0])
 
 
 def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query about tailrace's own tables; none if these do not exist yet."""
+    """Returns the rows of a query about tailrace's own tables; empty if these do not exist yet."""
     try:
         return session.execute(query.encode()).fetchall()
     except psycopg.errors.UndefinedTable:
         return []
 
 
-def one_at_a_time(session: Session) -> None:
-    """Lets no other transaction create schemas or tables until this one ends: IF NOT EXISTS alone fails in a
-    race."""
+def lock_ddl(session: Session) -> None:
+    """Prevents that another tailrace transaction creates schemas or tables until this one ends, because IF
+    NOT EXISTS can fail in a race."""
     session.execute("SELECT pg_advisory_xact_lock(%s)", (number_of("set up"),))
 
 
 def make_schema(session: Session, name: str) -> None:
-    """Creates a schema; asks first, as IF NOT EXISTS wants the privilege even when there is nothing to do."""
+    """Creates a schema if it does not exist. It checks first, because IF NOT EXISTS always needs the
+    privilege."""
     if not holds(session, "SELECT to_regnamespace(%s) IS NOT NULL", (quoted(name),)):
         session.execute(f"CREATE SCHEMA {quoted(name)}".encode())

@@ -21,12 +21,12 @@ from ...engine.decide import NAMES
 from ...errors import ConstraintError
 from ...model.change import BEFORE, DELETE, TRUNCATE
 from ...sources.postgresql.connect import literal, quoted
-from ..auditor import NONE_THERE, BatchAuditor
-from .chunk_merge import ChunkMerge, Counts
-from .multi_source import emptying
-from .place import hint_of, is_refusal
-from .staged import NUMBER, Staged
-from .statements import Statements
+from ..auditor import NO_ROWS, BatchAuditor
+from .chunk_merge import ChunkMerge, RowCounts
+from .connection import hint_of, is_refusal
+from .multi_source import empty_statement
+from .staging import NUMBER, StagingTable
+from .statements import MergeStatements
 
 _TOGETHER = 128
 """Changes that are sent together."""
@@ -41,45 +41,45 @@ class SingleChanges:
     _decided: Batch = field(init=False)
     _why: list[str | None] = field(init=False)
 
-    def run(self) -> Counts:
+    def run(self) -> RowCounts:
         """Does it. Deferred constraints wait for the last change, as at the source; if one of them then
         refuses the rows, all constraints are checked with each change."""
-        on = self.chunk.on
+        session = self.chunk.session
         for immediate in (False, True):
             try:
-                with on.transaction():
+                with session.transaction():
                     if immediate:
-                        on.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                        session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                     counts = self._all()
-                    on.execute("SET CONSTRAINTS ALL IMMEDIATE")
+                    session.execute("SET CONSTRAINTS ALL IMMEDIATE")
                     return counts
             except psycopg.Error as error:
                 if immediate or not is_refusal(error):
                     raise
         raise AssertionError
 
-    def _all(self) -> Counts:
+    def _all(self) -> RowCounts:
         chunk = self.chunk
         self.auditor = chunk.auditor()
         self._why = [None] * chunk.source.rows.num_rows
-        emptied = chunk.own_rows() if self.auditor.truncated else 0
+        emptied = chunk.count_rows() if self.auditor.truncated else 0
         self._decide()
         self._stage()
         changes = np.flatnonzero(self._decided.events.oper != BEFORE).tolist()
         for begin in range(0, len(changes), _TOGETHER):
             self._apply(changes[begin : begin + _TOGETHER])
-        self.auditor.log(chunk.chunk.pool)
+        self.auditor.start_log(chunk.chunk.pool)
         return chunk.counts(self._decided, emptied if self._decided.truncates else 0)
 
     def _decide(self) -> None:
-        self._decided = self.auditor.judge(NONE_THERE if self.chunk.chunk.adds else self.chunk.there)
+        self._decided = self.auditor.decide(NO_ROWS if self.chunk.chunk.adds else self.chunk.living)
 
     def _stage(self) -> None:
         """Sends all rows, old images too, with their numbers."""
         rows, chunk = self.chunk.source.rows, self.chunk
         numbers = pa.array(np.arange(rows.num_rows))
         staged = chunk.stage("tailrace_changes", {NUMBER: numbers}, rows)
-        chunk.on.execute(f"CREATE INDEX ON {staged.table} ({quoted(NUMBER)})".encode())
+        chunk.session.execute(f"CREATE INDEX ON {staged.table} ({quoted(NUMBER)})".encode())
         self._statements = ChangeStatements(chunk, staged)
 
     def _apply(self, rows: Sequence[int]) -> None:
@@ -90,8 +90,8 @@ class SingleChanges:
         if not statements:
             return
         try:
-            with self.chunk.on.transaction():
-                self.chunk.on.execute("; ".join(statements).encode(), prepare=False)
+            with self.chunk.session.transaction():
+                self.chunk.session.execute("; ".join(statements).encode(), prepare=False)
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
@@ -109,29 +109,29 @@ class SingleChanges:
             seq, table = self.chunk.source.rows[SEQ][row], self.chunk.relation.table
             raise ConstraintError(said, where=f"{table}, change_seq {seq}", hint=hint_of(error)) from error
         self._why[row] = said
-        self.auditor.spoil(pa.array(self._why, pa.string()))
+        self.auditor.add_data_errors(pa.array(self._why, pa.string()))
         self._decide()
 
 
 class ChangeStatements:
     """The statements of single changes, whose rows are staged with their numbers."""
 
-    def __init__(self, chunk: ChunkMerge, staged: Staged) -> None:
+    def __init__(self, chunk: ChunkMerge, staged: StagingTable) -> None:
         self._chunk, self._staged = chunk, staged
-        self._to = Statements(chunk.on, chunk.target, chunk.relation, staged)
+        self._to = MergeStatements(chunk.session, chunk.target, chunk.relation, staged)
         source = chunk.source
         self._mark = None if source.mark is None else source.schema.names.index(source.mark)
         # Without a key, images are whole; an archive has them as they are.
-        there = carried(source.rows, chunk.audit.header.ordinals) if source.key else None
-        if there is not None and self._mark is not None:
-            there = np.insert(there, self._mark, True, axis=1)
-        self._there = there
+        carried_cells = carried(source.rows, chunk.audit.header.ordinals) if source.key else None
+        if carried_cells is not None and self._mark is not None:
+            carried_cells = np.insert(carried_cells, self._mark, True, axis=1)
+        self._carried_cells = carried_cells
 
     def of(self, row: int, decided: Batch) -> Iterator[str]:
         """The statements of a change; none if it does not take part."""
         oper, chunk = decided.events.oper[row], self._chunk
         if oper == TRUNCATE and not chunk.audit.archives:
-            yield emptying(chunk.progress, chunk.relation.table)
+            yield empty_statement(chunk.progress, chunk.relation.table)
         if not decided.decided.effective[row]:
             return
         before, old = int(decided.events.before[row]), int(decided.events.old[row])
@@ -208,4 +208,4 @@ class ChangeStatements:
         return f"{self._to.into} SELECT {', '.join(cells)} FROM {', '.join(items)}{where}"
 
     def _carries(self, row: int, column: int) -> bool:
-        return self._there is None or bool(self._there[row, column])
+        return self._carried_cells is None or bool(self._carried_cells[row, column])

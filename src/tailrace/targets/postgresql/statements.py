@@ -7,8 +7,8 @@ from collections.abc import Collection
 from ...engine.columns import ADD, KEPT, OP, TAKE
 from ...model.change import Relation
 from ...sources.postgresql.connect import Session, quoted
-from .staged import Staged
-from .types import as_text, varied
+from .staging import StagingTable
+from .types import ambiguous_texts, as_text
 
 _OP, _KEPT, _TAKE, _ADD = map(quoted, (OP, KEPT, TAKE, ADD))
 _SIGNED_ZERO = ("float", "double")
@@ -16,10 +16,10 @@ _GIVEN = "OVERRIDING SYSTEM VALUE"
 """Values come from the source also where the target has an identity column."""
 
 
-class Statements:
+class MergeStatements:
     """The statements for the rows of one staging table and one target."""
 
-    def __init__(self, session: Session, target: str, relation: Relation, staged: Staged) -> None:
+    def __init__(self, session: Session, target: str, relation: Relation, staged: StagingTable) -> None:
         self._session, self.target, self._staged = session, target, staged
         self.names = [quoted(c.name) for c in relation.columns]
         self._texts = [
@@ -28,7 +28,7 @@ class Statements:
         ]
         self.key = [(quoted(c.name), f"c{i}") for i, c in enumerate(relation.columns) if c.key]
         # A key that is equal may have another text by now, a zero another sign.
-        respelled = varied(staged.casts) | {
+        respelled = ambiguous_texts(staged.casts) | {
             i for i, c in enumerate(relation.columns) if c.type in _SIGNED_ZERO
         }
         self.set = [
@@ -41,7 +41,7 @@ class Statements:
         """Deletes the rows of deleted and of old keys; not of one that is equal to a key that has a row, with
         another text (1.00 to 1.0): columns that its image does not have are still needed."""
         which = f"s.{_OP} = 'D'"
-        if any(f"c{i}" == cell for i in varied(self._staged.casts) for _, cell in self.key):
+        if any(f"c{i}" == cell for i in ambiguous_texts(self._staged.casts) for _, cell in self.key):
             equal = " AND ".join(f"u.{cell} = s.{cell}" for _, cell in self.key)
             which += (
                 f" AND NOT EXISTS (SELECT FROM {self._staged.source('u')} WHERE u.{_OP} = 'U' AND {equal})"

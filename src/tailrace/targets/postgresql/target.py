@@ -15,19 +15,19 @@ from ...model.change import Relation
 from ...model.positions import ChangeNumber
 from ...sources.postgresql.connect import Session
 from .. import multi_source as shared
-from ..base import Demands
+from ..base import Constraints
 from ..capabilities import Capabilities
 from ..change_batch import ChangeBatch
 from ..merge_result import MergeResult
 from ..parts import Parts
 from ..rule_columns import RULE
 from . import layout
+from .connection import Database, locked_session, open_session
 from .load import PostgresLanding, load
+from .merge import MergeTask, merge
 from .multi_source import columns
-from .place import Place, locked, session
-from .progress import Progress, Reached
-from .task_merges import Merges
-from .values import cells, rows_of_query
+from .progress import ProgressRow, ProgressTable
+from .values import rows_of_query, select_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,13 +55,15 @@ class PostgresTarget:
         task: str,
         memory_bytes: int | None = 1 << 30,
         repairs: bool = False,
-        places: Callable[[str], shared.TargetPlace] | None = None,
+        locations: Callable[[str], shared.TargetLocation] | None = None,
         at_once: int | None = None,
     ) -> None:
         self._spark, self._task, self._memory = spark, task, memory_bytes
-        self._place = Place.of(url)
-        self._progress = Progress(self._place, task, places or shared.TargetPlace, repairs=repairs)
-        self._merges = Merges(spark, self._place, task, self._progress, memory_bytes, at_once)
+        self._database = Database.of(url)
+        self._progress = ProgressTable(
+            self._database, task, locations or shared.TargetLocation, repairs=repairs
+        )
+        self._at_once = at_once
 
     @property
     def capabilities(self) -> Capabilities:
@@ -74,25 +76,25 @@ class PostgresTarget:
 
     def exists(self, table: str) -> bool:
         """Whether the database has that table, and this task made it, or other sources feed it too."""
-        with session(self._place, self._where(table)) as mine:
-            return self._progress.read(mine, table) is not None or self._joins(mine, table)
+        with open_session(self._database, self._where(table)) as session:
+            return self._progress.read(session, table) is not None or self._joins(session, table)
 
     def progress(self, table: str) -> ChangeNumber | None:
         """The last change number that was applied; None: nothing was."""
-        with session(self._place, self._where(table)) as mine:
-            found = self._progress.read(mine, table)
-        return ChangeNumber(found.upto) if found and found.upto >= 0 else None
+        with open_session(self._database, self._where(table)) as session:
+            found = self._progress.read(session, table)
+        return ChangeNumber(found.number) if found and found.number >= 0 else None
 
     def columns(self, table: str) -> dict[str, str]:
         """Names and Spark SQL types of the columns of the target."""
-        with session(self._place, self._where(table)) as mine:
-            known = None if self._joins(mine, table) else self._known(mine, table).layout
-            return columns(known, self._progress.others(mine, table))
+        with open_session(self._database, self._where(table)) as session:
+            known = None if self._joins(session, table) else self._known(session, table).layout
+            return columns(known, self._progress.others(session, table))
 
     def rule_columns(self, table: str) -> set[str]:
         """Those of its columns that rules have added."""
-        with session(self._place, self._where(table)) as mine:
-            found = self._progress.read(mine, table)
+        with open_session(self._database, self._where(table)) as session:
+            found = self._progress.read(session, table)
         return {c.name for c in found.layout.columns if c.kind == RULE} if found else set()
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
@@ -101,49 +103,53 @@ class PostgresTarget:
         Columns are matched with those that the table was given, which its row of progress has.
         """
         if dry_run:
-            with session(self._place, self._where(table)) as mine:
-                self._plan(mine, table, after)
+            with open_session(self._database, self._where(table)) as session:
+                self._plan(session, table, after)
             return
-        with locked(self._place, self._task, table) as mine:
-            found = self._progress.read(mine, table)
+        with locked_session(self._database, self._task, table) as session:
+            found = self._progress.read(session, table)
             if found is None:
-                layout.create(mine, self._place, self._progress, after)
+                layout.create(session, self._database, self._progress, after)
             else:
-                layout.alter(mine, self._progress, found.layout, after)
+                layout.alter(session, self._progress, found.layout, after)
 
-    def _plan(self, mine: Session, table: str, after: Relation) -> None:
-        found = self._progress.read(mine, table)
+    def _plan(self, session: Session, table: str, after: Relation) -> None:
+        found = self._progress.read(session, table)
         if found is None:
             layout.definition(after)
-            layout.takes(mine, self._place, self._progress, after)
+            layout.adopted_layout(session, self._database, self._progress, after)
         elif not layout.same(found.layout, after):
-            layout.planned(mine, self._progress, found.layout, after)
+            layout.alter_steps(session, self._progress, found.layout, after)
 
     def load(
         self, relation: Relation, rows: DataFrame | Parts, after: int, rule_columns: Mapping[str, str] = {}
     ) -> int:
         """Makes rows all that the target has of a table, in one transaction."""
-        at = self._progress.at(relation.table)
+        at = self._progress.location(relation.table)
         return load(
-            PostgresLanding(self._place, self._task, at=at, rule_columns=rule_columns), relation, rows, after
+            PostgresLanding(self._database, self._task, at=at, rule_columns=rule_columns),
+            relation,
+            rows,
+            after,
         )
 
     def maintain(self, table: str, small_files: int, past: Past) -> None:
         """Nothing: files are autovacuum's work."""
 
-    def rows_there(self, relation: Relation, keys: DataFrame) -> DataFrame:
+    def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """All rows of the table, in the relation's columns and types."""
         have = self.columns(relation.table)
-        query = f"SELECT {cells(relation.columns, have)} FROM {self.path(relation.table)} t"
-        return rows_of_query(self._spark, self._place, query, relation)
+        query = f"SELECT {select_cells(relation.columns, have)} FROM {self.path(relation.table)} t"
+        return rows_of_query(self._spark, self._database, query, relation)
 
-    def demands(self, table: str) -> Demands:
+    def constraints(self, table: str) -> Constraints:
         """None: the transaction of a batch finds what the database refuses."""
-        return Demands()
+        return Constraints()
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError | None]:
         """Merges batches, each in one transaction, tables side by side."""
-        return self._merges.merge(batches)
+        task = MergeTask(self._database, self._task, self._progress.repairs, self._memory)
+        return merge(self._spark, batches, task, self._progress.location, self._at_once)
 
     def loads_parts(self, table: str) -> bool:
         """True: COPY takes them."""
@@ -151,22 +157,22 @@ class PostgresTarget:
 
     def version_at(self, table: str, number: int) -> int | None:
         """The transaction that has set the progress of the table, if it is that number."""
-        with session(self._place, self._where(table)) as mine:
-            found = self._progress.read(mine, table)
-        return found.version if found is not None and found.upto == number else None
+        with open_session(self._database, self._where(table)) as session:
+            found = self._progress.read(session, table)
+        return found.version if found is not None and found.number == number else None
 
     def notes(self) -> list[tuple[str, int, str]]:
         """All notes: table, change number, note; those of a table in order."""
-        with session(self._place, self._place.label) as mine:
-            return self._progress.notes(mine)
+        with open_session(self._database, self._database.label) as session:
+            return self._progress.notes(session)
 
-    def _joins(self, mine: Session, table: str) -> bool:
+    def _joins(self, session: Session, table: str) -> bool:
         """Whether it is yet to join other sources in their target."""
-        found = self._progress.read(mine, table) is None and self._progress.own(table)
-        return bool(found and self._progress.others(mine, table))
+        found = self._progress.read(session, table) is None and self._progress.partition(table)
+        return bool(found and self._progress.others(session, table))
 
-    def _known(self, mine: Session, table: str) -> Reached:
-        found = self._progress.read(mine, table)
+    def _known(self, session: Session, table: str) -> ProgressRow:
+        found = self._progress.read(session, table)
         if found is None:
             raise ApplyError(
                 "the target does not exist",
@@ -176,4 +182,4 @@ class PostgresTarget:
         return found
 
     def _where(self, table: str) -> str:
-        return f"{self._place.label}, {table}"
+        return f"{self._database.label}, {table}"

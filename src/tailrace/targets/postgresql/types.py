@@ -105,7 +105,7 @@ _MORE = {"array", "range", "multirange", *_PLAIN, "tsvector", "tsquery"}
 """Kinds of columns that the map of types has no row for."""
 
 
-def base(kind: str) -> str:
+def cast_type(kind: str) -> str:
     """A type whose cast does not cut values that are too long: the assignment that follows refuses them.
 
     >>> base("character(3)"), base("bit(8)"), base("character varying(3)[]"), base("jsonb")
@@ -122,10 +122,10 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 
 
-def there(on: Session, target: str) -> dict[str, str]:
+def column_types(session: Session, target: str) -> dict[str, str]:
     """The columns of a target (quoted SQL) and their types, as `format_type` names them; none if it does not
     exist."""
-    return dict(on.execute(_THERE, (target,)).fetchall())
+    return dict(session.execute(_THERE, (target,)).fetchall())
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,15 @@ class TargetTypes:
     exact: bool
 
     @staticmethod
-    def of(on: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
+    def of(session: Session, target: str, columns: Sequence[Column]) -> TargetTypes:
         """Reads them; of the columns, by their places."""
-        kinds, into, exact = there(on, target), dict[int, str](), True
+        kinds, into, exact = column_types(session, target), dict[int, str](), True
         for i, c in enumerate(columns):
             plain = sql_type(c.type)
             kind = kinds.get(c.name, formatted(plain))
             exact = exact and kind == formatted(plain)
             if plain == "text" and _MODIFIER.sub("", kind) not in _TEXTS:
-                into[i] = base(kind)
+                into[i] = cast_type(kind)
         return TargetTypes(into, exact)
 
 
@@ -172,7 +172,7 @@ _ONE_TEXT = {
 }  # fmt: skip
 
 
-def varied(into: Mapping[int, str]) -> set[int]:
+def ambiguous_texts(into: Mapping[int, str]) -> set[int]:
     """Places of columns, among those of `casts`, whose values the server may hold to be equal though their
     texts differ.
 
@@ -195,7 +195,7 @@ def as_text(cell: str, lake: str, kind: str | None) -> str:
     return f"{cell}::{plain}" + (' COLLATE "C"' if plain in ("text", "text[]") else "")
 
 
-def retyped(have: Column, want: Column, now: str | None) -> list[str]:
+def retype_steps(have: Column, want: Column, now: str | None) -> list[str]:
     """What ALTER TABLE has to do for a column (`want.name`) to become another type; `now`: the type that it
     has. Types that others gave it stay as long as the values are the same to the lake."""
     old, new = column_type(have), column_type(want)
@@ -203,7 +203,7 @@ def retyped(have: Column, want: Column, now: str | None) -> list[str]:
     if old == new or (same and (now or old) != old):
         return []
     name = quoted(want.name)
-    return [f"ALTER COLUMN {name} TYPE {new} USING {name}::{base(new)}"]
+    return [f"ALTER COLUMN {name} TYPE {new} USING {name}::{cast_type(new)}"]
 
 
 def markdown() -> str:

@@ -22,7 +22,7 @@ from ...model.change import INSERT, UPDATE, Column, Relation
 from ...model.types import arrow_type, schema_of
 from ...sources.postgresql.connect import quoted
 from ...wire import pgcopy
-from .place import Place, session
+from .connection import Database, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ _NUMBERS = {
 the first and the last moment that the lake takes from a source."""
 
 
-def cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
+def select_cells(columns: Sequence[Column], have: Collection[str] | None = None) -> str:
     """SQL of a target's columns (alias t) as `batch` reads them; NULL for those that it lacks (that are not
     in `have`).
 
@@ -61,7 +61,7 @@ ELSE t."d"::date - DATE '1970-01-01' END
     return ", ".join(made)
 
 
-def batch(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
+def read_csv(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
     """What COPY's CSV says of columns asked for by `cells`, in their types.
 
     Raises:
@@ -86,16 +86,20 @@ def batch(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
 class _ReadTask:
     """Reads what a query gives, by COPY, in a Spark task."""
 
-    place: Place
+    database: Database
     query: str
     relation: Relation
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if not any(batch.num_rows for batch in batches):
+        if not any(read_csv.num_rows for read_csv in batches):
             return
-        where = f"{self.place.label}, {self.relation.table}"
+        where = f"{self.database.label}, {self.relation.table}"
         statement = f"COPY ({self.query}) TO STDOUT (FORMAT csv)".encode()
-        with session(self.place, where) as mine, mine.cursor() as cursor, cursor.copy(statement) as out:
+        with (
+            open_session(self.database, where) as session,
+            session.cursor() as cursor,
+            cursor.copy(statement) as out,
+        ):
             data = bytearray()
             for row in out:  # the server sends whole rows
                 data += row
@@ -105,15 +109,15 @@ class _ReadTask:
             yield self._batch(bytes(data), where)
 
     def _batch(self, data: bytes, where: str) -> pa.RecordBatch:
-        rows = batch(self.relation.columns, data, where)
+        rows = read_csv(self.relation.columns, data, where)
         return rows.rename_columns([f"c{i}" for i in range(rows.num_columns)])
 
 
-def rows_of_query(spark: SparkSession, place: Place, query: str, relation: Relation) -> DataFrame:
+def rows_of_query(spark: SparkSession, database: Database, query: str, relation: Relation) -> DataFrame:
     """The rows of a query, in a layout's columns, which the query gives as `cells` asks for them; they are
     read by a task when they are needed."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
-    made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(place, query, relation), ddl)
+    made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(database, query, relation), ddl)
     return made.toDF(*[c.name for c in relation.columns])
 
 
@@ -122,7 +126,7 @@ def _plain(column: Column) -> Column:
     return replace(column, kind="numeric") if column.type.startswith("decimal") else column
 
 
-def unheld(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
+def unsupported(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
     """Of each change row why no table of PostgreSQL holds its values (NULL: it holds them); None if it holds
     all. In old images only the key counts, or the whole row if the table has no key.
 
@@ -144,7 +148,7 @@ def unheld(rows: pa.Table, relation: Relation) -> pa.StringArray | None:
     return found
 
 
-def cleaned(rows: pa.Table) -> pa.Table:
+def without_unsupported(rows: pa.Table) -> pa.Table:
     """Rows with NULL for values that no table of PostgreSQL holds."""
     for i, name in enumerate(rows.schema.names):
         if (beyond := _beyond(one(rows[name]))) is not None:
