@@ -84,13 +84,9 @@ class Place:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
             return ShardedMerge(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
-<<<<<<< HEAD
         return TaskLocalMerge(
             one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None
         ).run()
-=======
-        return TaskLocalMerge(one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None).run()
->>>>>>> w-wt
 
     def batch(self, changes: Sequence[Change], end: int | None = None) -> ChangeBatch:
         """A batch of changes that are stored in any order, in two files."""

@@ -77,12 +77,8 @@ class Target(Protocol):
         """Whether the target has the table."""
 
     def progress(self, table: str) -> ChangeNumber | None:
-<<<<<<< HEAD
-        """Returns the last change number that was applied; None if nothing was, or without a table."""
-=======
         """Returns the last change number that was applied; None if nothing was applied, or without a
         table."""
->>>>>>> w-wt
 
     def version_at(self, table: str, number: int) -> int | None:
         """Returns the version with the changes up to a number and no later ones (Delta: the newest such

@@ -166,12 +166,9 @@ def refuse_new_key(before: Relation, after: Relation) -> None:
     for c in after.columns:
         if c.key and c.attnum not in had and c.missing is None:
             raise BaselineNeededError(
-<<<<<<< HEAD
-                f"column {c.name!r} is new and part of the row key: older rows have no value in it",
-=======
                 f"column {c.name!r} is new and part of the row key: older rows have no value of it here",
->>>>>>> w-wt
-                where=before.table, hint="`tailrace resync` takes a new baseline of the table",
+                where=before.table,
+                hint="`tailrace resync` takes a new baseline of the table",
             )
 
 

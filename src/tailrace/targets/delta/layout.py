@@ -7,11 +7,7 @@ has no column mapping, which would make renames cheap). The progress stays in th
 continues.
 
 A commit that replaces all rows, by a new layout or a baseline, has a mark of the layout. If names of columns
-<<<<<<< HEAD
-were exchanged, or a column was created again, only the newest mark tells which layout the target has.
-=======
 were exchanged, or a column was created again, only the newest mark identifies the layout that the target has.
->>>>>>> w-wt
 """
 
 from __future__ import annotations

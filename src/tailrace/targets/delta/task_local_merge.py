@@ -66,13 +66,8 @@ class TaskLocalMerge:
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
             self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes,
-<<<<<<< HEAD
             info(plan="task_local"), auditor, start=self.start, partition=one.partition, most=self.most,
             log_only=audit.log_only,
-=======
-            info(plan="task_local"), auditor, start=self.start, partition=one.partition, most=self.most,
-            log_only=audit.log_only,
->>>>>>> w-wt
         )  # fmt: skip
         return None if done is None else auditor.result(done) or RESULT_LOST
 

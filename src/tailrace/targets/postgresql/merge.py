@@ -54,12 +54,7 @@ class MergeTask:
             if row.number > one.range.lower:
                 return MergeResult(ApplyOutcome(version=row.version), row.number, noted=True)
             merge = BatchMerge(
-<<<<<<< HEAD
-                self.database, self.task, self.repairs, at, reached, one.range.end, relation, audit,
-                one.extra,
-=======
                 self.database, self.task, self.repairs, at, row, one.range.end, relation, audit, one.extra,
->>>>>>> w-wt
                 self.memory_bytes,
             )  # fmt: skip
             merged = merge.run(one.read(batch_columns(one.extra, schema_of(relation.columns))), session)

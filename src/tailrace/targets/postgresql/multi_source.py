@@ -36,15 +36,11 @@ def refuse(
     for other in others:
         if other.partition == partition or set(other.partition) != set(partition):
             raise BaselineNeededError(
-<<<<<<< HEAD
-                f"{other.name} feeds {target}, too, and its rows ({dict(other.partition)}) cannot be told "
-                f"from those of {wanted.table} ({dict(own)})",
-=======
                 f"{other.name} writes to {target}, too, and its rows ({dict(other.partition)}) cannot be "
                 f"distinguished from those of {wanted.table} ({dict(partition)})",
->>>>>>> w-wt
-                where=wanted.table, hint="give each source different constants in the same columns of the key
-                (`tables`), or " "another target",
+                where=wanted.table,
+                hint="give each source different constants in the same columns of the key (`tables`), or "
+                "another target",
             )
     if not others:
         return
