@@ -77,7 +77,7 @@ class ConflictPolicy:
         self._exceptions.reset_counts(table, CONFLICTS if limits else (), baseline=baseline)
         counted = self._exceptions.counts(table, reached, limits) if limits else {}
         at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
-        if at_limit and (suspension := self._suspensions.newest(table)):
+        if at_limit and (suspension := self._suspensions.newest_number(table)):
             self._count_again(table, suspension)  # after a crash between the suspension and this
 
     def ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:

@@ -128,7 +128,7 @@ class VendorApplier:
         values are checked.
         """
         if not stats.relation.key and self._rules.mode != "archive":
-            keyless.refuse_marks(changes.name, self._rules)
+            keyless.refuse_soft_delete(changes.name, self._rules)
             keyless.refuse(changes.name, stats.unidentified)
         if self._rules.on["data_error"] == "stop" or not self._target.exists(changes.name):
             return stats.relation
