@@ -29,8 +29,8 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     Expressions are not checked."""
     mine = maps(task, tables)
     layouts = {t: source.relation(t) for t in mine}
-    fitted, said = fitted_to(task, mine, layouts)
-    found = [one for one in said if one.level == "error"]  # apply warns, once
+    fitted, findings = fitted_to(task, mine, layouts)
+    found = [one for one in findings if one.level == "error"]  # apply writes the warnings
     found += [finding(t, what, t) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
