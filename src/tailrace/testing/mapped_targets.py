@@ -45,11 +45,10 @@ MARK = Column("gone", 99, "string", "string", "string")
 
 
 def locations(table: str) -> TargetLocation:
-    """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
-    other tables.
+    """Returns a table's target: `all.item` for `eu.item` and `us.item`, a separate one for other tables.
 
-        >>> locations("us.item"), locations("shop.item").target
-    (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    >>> locations("us.item"), locations("shop.item").target
+    (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
     return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
