@@ -117,7 +117,7 @@ class MappedTargetConformance(TargetHooks):
 
         with pytest.raises(BaselineNeededError, match="has the columns"):
             filled.load(EU.with_columns([SITE, ID]), loaded.drop("v"), 6)
-        with pytest.raises(ApplyError, match="v would go from"):
+        with pytest.raises(ApplyError, match="v would be removed from"):
             filled.alter("eu.item", EU, EU.with_columns([SITE, ID]))
         for one in (EU, US):  # a column that rules add, and a wider type, for each source separately
             filled.alter(one.table, one, _wider(one).with_columns([*_wider(one).columns, MARK]))
