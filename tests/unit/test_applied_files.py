@@ -142,6 +142,18 @@ def test_a_file_that_was_taken_away_and_put_back_is_known(tmp_path: Path) -> Non
     assert world.call("done") == []
 
 
+def test_a_file_that_only_a_killed_call_recorded_is_not_known_later(tmp_path: Path) -> None:
+    world = World(str(tmp_path), {"a": {1}})
+    assert world.call("done") == []
+    world.files["b"] = {5}
+    assert world.call("killed before") == []
+    away = world.files.pop("b")
+    world.files["c"] = {9}
+    assert world.call("done") == []
+    world.files["b"] = away
+    assert world.call("done") == ["b (new)"]
+
+
 @pytest.mark.parametrize(("number", "late"), [(30, []), (5, ["b (new)"])])
 def test_changes_beyond_the_progress_of_a_stopped_call_are_not_late(
     tmp_path: Path, number: int, late: list[str]
