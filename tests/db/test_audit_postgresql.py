@@ -294,7 +294,7 @@ def test_a_task_that_runs_again_changes_nothing_and_its_note_is_there(tmp_path: 
         ((name, upto, note),) = table.progress.notes(on)
     assert (name, upto) == (TABLE, 3)
     words = json.loads(note)
-    assert (words["after"], words["upto"], words["flagged"], words["sort"]) == (0, 3, 0, 3)
+    assert (words["end"], words["flagged"], words["sort"]) == (3, 0, 3)
     assert len(words["files"]) == 1
     late = replace(task, end=9)
     with pytest.raises(ApplyError, match="another process applied to this table meanwhile"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.model.change import Column, Relation
-from tailrace.targets.postgresql.layout import steps
+from tailrace.targets.postgresql.layout import column_steps
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ def test_a_default_is_that_of_the_source(kind: str, missing: str, default: str) 
     words = ("bytea", "bytea") if kind == "binary" else (f"{element}[]", "array")
     new = Column("v", 2, *words, kind, missing=missing)
     have = Relation(7, "shop", "item", "d", (Column("id", 1, "integer", "int4", "int", True),))
-    assert steps(have, have.with_columns([*have.columns, new]), {}) == [
+    assert column_steps(have, have.with_columns([*have.columns, new]), {}) == [
         f'ADD COLUMN "v" {default.partition("::")[2]} DEFAULT {default}',
         'ALTER COLUMN "v" DROP DEFAULT',
     ]
