@@ -113,11 +113,11 @@ class ShardedMerge:
             rest = one.located()
             if not one.log_only:
                 rest = replace(rest, range=one.range.later_than(progress))
-            return _Attempt(self, rest, table, folder).run()
+            return MergeAttempt(self, rest, table, folder).run()
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class MergeAttempt:
     """One attempt to merge a batch into the open version of a table."""
 
     merge: ShardedMerge
