@@ -85,14 +85,18 @@ def test_tasks_of_a_session_read_parts_at_a_snapshot(
     assert (done().jobs - before.jobs, done().in_driver - before.in_driver) == (1, 0)
 
 
-@pytest.fixture(params=["delta", "postgresql"])
+BOTH = pytest.mark.parametrize("task", ["delta", "postgresql"], indirect=True)
+
+
+@pytest.fixture
 def task(request: pytest.FixtureRequest, tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
-    """A large table and some small ones."""
+    """A large table and some small ones; the target is a Delta table if the test does not say another."""
     db.execute("create schema s; create table s.t (id int primary key, v text)")
     db.execute("insert into s.t select i, repeat('x', 200) from generate_series(1, 30000) i; analyze s.t")
     for name in "abc":
         db.execute(f"create table s.{name} (id int primary key); insert into s.{name} values (1), (2)")
-    target = "{path: lake}" if request.param == "delta" else f"'{database}&schema=lake'"
+    delta = getattr(request, "param", "delta") == "delta"
+    target = "{path: lake}" if delta else f"'{database}&schema=lake'"
     file = tmp_path / "shop.yaml"
     file.write_text(
         f"name: shop\nhome: home\nsource: {{url: '{database}', tables: ['s.*']}}\ntarget: {target}\n"
@@ -115,6 +119,7 @@ def left(task: Task) -> list[str]:
     return [file.name for file in (Path(task.run_path) / "parts").iterdir()]
 
 
+@BOTH
 def test_tasks_of_another_process_read_for_capture(
     task: Task, db: psycopg.Connection, database: str, spark: SparkSession
 ) -> None:
@@ -176,6 +181,7 @@ def test_capture_does_not_wait_for_a_process_that_is_gone(
     assert any("its process has ended" in one for one in caplog.messages)
 
 
+@BOTH
 def test_tasks_take_the_rows_of_a_mapped_table_to_its_target(
     task: Task, db: psycopg.Connection, spark: SparkSession
 ) -> None:

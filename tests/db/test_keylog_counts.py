@@ -110,7 +110,7 @@ def old(c: Change) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["strict", "upsert"])
 def test_row_counts_are_a_databases(spark: SparkSession, database: str, tmp_path: Path, mode: str) -> None:
     seed = random.randrange(10**6)
-    changes = history(seed, 40, 12, truncate=True)
+    changes = history(seed, 20, 12, truncate=True)
     one = strict if mode == "strict" else upsert
     with psycopg.connect(database, autocommit=True) as db:
         db.execute(TABLE)

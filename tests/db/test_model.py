@@ -63,7 +63,7 @@ def test_targets_and_change_tables_follow_any_history(
         session.execute(SCHEMA)
     writer = Writer(database, seed)
     writer.transactions(30)
-    for phase in range(2 if distributed else 3):
+    for phase in range(2):
         drain(task, spark)
         writer.transactions(60)
         if phase:

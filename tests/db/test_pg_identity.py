@@ -20,6 +20,7 @@ from tailrace.sources.postgresql import column_identity
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE
 from tailrace.wire.records import Chunk
 
+from ..examples import rounds
 from .reading import Make, read_all
 
 pytestmark = pytest.mark.db
@@ -83,7 +84,7 @@ def ddl(db: psycopg.Connection, rng: random.Random, table: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(rounds(1)))
 def test_columns_and_values_of_older_rows(
     db: psycopg.Connection, make: Make, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

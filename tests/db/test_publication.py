@@ -52,12 +52,6 @@ def shop_of(folder: Path, url: str, db: psycopg.Connection, more: str = "") -> S
             f"alter {NAME} set (publish = 'insert')", f"alter {NAME} {ALL}", ["s.a", "s.b"], id="kinds"
         ),
         pytest.param(
-            f"alter {NAME} set table only s.a where (id > 1), only s.b",
-            ONLY,
-            ["s.a"],
-            id="rows",
-        ),
-        pytest.param(
             f"alter {NAME} set table only s.a (id), only s.b",
             ONLY,
             ["s.a"],

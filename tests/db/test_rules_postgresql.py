@@ -97,13 +97,11 @@ def change(number: int, oper: str, key: str, **values: Any) -> Change:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transactional", [False, True])
 def test_the_key_log_lacks_nothing_of_a_commit_whose_answer_was_lost(
-    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch, transactional: bool
+    spark: SparkSession, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection ends when the database has committed, and the same process tries again."""
-    rules = TableRules(Rules.of("strict"), transactional=transactional)
-    task = staged(spark, tmp_path, database, {"s.t": rules})
+    task = staged(spark, tmp_path, database, {"s.t": TableRules(Rules.of("strict"))})
     task.store({"s.t": [change(n, "I", k) for n, k in enumerate("abc", 1)]})
     task.catch_up()
     committed, lost = BatchMerge.run, []

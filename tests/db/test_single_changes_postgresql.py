@@ -45,7 +45,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("refused")
-@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+@pytest.mark.parametrize(("mode", "on"), CASES[::2], ids=str)
 def test_single_changes_end_as_row_by_row(
     tmp_path: Path, database: str, mode: str, on: Mapping[str, str]
 ) -> None:
@@ -59,8 +59,7 @@ def test_single_changes_end_as_row_by_row(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("refused")
-@pytest.mark.parametrize("memory", [None, 9000])
-@pytest.mark.parametrize("mode", ["strict", "upsert", "soft_delete"])
+@pytest.mark.parametrize(("mode", "memory"), [("strict", None), ("upsert", 9000), ("soft_delete", None)])
 def test_refused_changes_are_logged_and_later_ones_find_what_the_others_leave(
     tmp_path: Path, database: str, db: psycopg.Connection, mode: str, memory: int | None
 ) -> None:
@@ -73,7 +72,7 @@ def test_refused_changes_are_logged_and_later_ones_find_what_the_others_leave(
 
 
 @pytest.mark.usefixtures("refused")
-@pytest.mark.parametrize("mode", ["strict", "upsert", "soft_delete"])
+@pytest.mark.parametrize("mode", ["strict", "soft_delete"])
 def test_equal_keys_with_other_texts_are_one_key(tmp_path: Path, database: str, mode: str) -> None:
     dice = random.Random(seed := random.randrange(10**6))
     changes = history(seed, 4, 12)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tailrace.operate import vendor_apply
-
 from ..spark.test_sqdr_parts import apply, delete, insert
 
 if TYPE_CHECKING:
@@ -19,13 +17,11 @@ pytestmark = [pytest.mark.db, pytest.mark.spark]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [None, "soft_delete"])
 def test_deletes_go_to_the_target_that_has_the_rows(
-    spark: SparkSession, tmp_path: Path, database: str, mode: str | None
+    spark: SparkSession, tmp_path: Path, database: str
 ) -> None:
-    ruling = vendor_apply.ruling(mode, {}, None, None, "all")
     for part in ([insert("31", 1, 1, "a"), insert("31", 2, 2, "b")], [delete("31", 3, 1)]):
-        apply(spark, tmp_path, part, ruling=ruling, target=database, control=f"{tmp_path}/control")
+        apply(spark, tmp_path, part, target=database, control=f"{tmp_path}/control")
     with psycopg.connect(database) as db:
         rows = db.execute('select "ID", "V" from "SHOP"."ITEM" order by 1').fetchall()
-    assert rows == ([("2", "b")] if mode is None else [("1", "a"), ("2", "b")])
+    assert rows == [("2", "b")]

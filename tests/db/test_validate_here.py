@@ -89,14 +89,12 @@ def test_a_baseline_and_what_somebody_did_to_its_target(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_a_table_gets_a_new_baseline_while_it_is_validated(
-    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+    tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     """Its target is newer than the snapshot then: all is compared at another one."""
     db.execute(CREATE)
-    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
-    task, said = task_of(tmp_path, database, target), list[str]()
+    task, said = task_of(tmp_path, database), list[str]()
 
     def draw(words: str, *_: int) -> None:
         said.append(words)
@@ -220,20 +218,15 @@ SUSPENDS = "groups: {g: {tables: [s.u], retries: 1}}\ntables: {s.u: {ddl: {drop:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["delta", "postgresql"])
 def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(
-    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+    tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     """Its DDL stopped it: the others are compared and repaired, and it is told of with the reason."""
     db.execute(CREATE + "create table s.u (id int primary key, v text); insert into s.u values (1, 'a')")
-    target = f"target: '{database}&schema=copies'\n" if kind == "postgresql" else ""
-    task = task_of(tmp_path, database, SUSPENDS + target)
+    task = task_of(tmp_path, database, SUSPENDS)
     db.execute("alter table s.u drop v; alter table s.u add v text; insert into s.u values (2, 'new')")
     validated(task)
-    if kind == "postgresql":
-        db.execute("delete from copies.t where id = 7")
-    else:
-        DeltaTable(task.target_path("s.t")).delete("id = 7")
+    DeltaTable(task.target_path("s.t")).delete("id = 7")
     found = validated(task)
     assert not found.equal
     assert [(t.table, t.equal, t.differing_rows) for t in found.tables] == [

@@ -101,8 +101,9 @@ def never() -> None:
     "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
 def test_a_pipeline_on_one_machine_starts_no_jvm(
-    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+    tmp_path: Path, database: str, db: psycopg.Connection, spark: Any, kind: str
 ) -> None:
+    """The shared session is for the comparison at the end: it applies changes of older layouts to a version."""
     db.execute(CREATE)
     url = database + ("&" if "?" in database else "?") + "schema=copies"
     file = tmp_path / "shop.yaml"
