@@ -1,7 +1,7 @@
 """Random histories against a plain model: every plan and `state_at` agree with it after each batch.
 
 Many small histories run side by side in one table: `lane` is part of the key, and no change crosses lanes. So
-a few Spark jobs judge hundreds of histories.
+a few Spark jobs judge many histories.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LANES, STEPS, BATCHES = 60, 12, 2
+LANES, STEPS, BATCHES = 30, 12, 2
 LANE = Column("lane", 1, "integer", "int4", "int", key=True)
 ID = Column("id", 2, "text", "text", "string", key=True)
 A = Column("a", 3, "integer", "int4", "int")

@@ -49,8 +49,7 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["strict", "archive"])
-@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("mode", "several"), [("strict", True), ("archive", False)])
 def test_the_key_log_has_both_keys_of_an_update_that_is_set_aside(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, several: bool
 ) -> None:

@@ -44,8 +44,9 @@ def held(made: FoldedChanges) -> dict[Any, tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("counts", [None, UNKNOWN], ids=["counted", "unknown"])
-@pytest.mark.parametrize("few", [50_000, 0], ids=["one shard", "several"])
+@pytest.mark.parametrize(
+    ("counts", "few"), [(None, 50_000), (UNKNOWN, 0)], ids=["counted, one shard", "unknown, several"]
+)
 def test_a_batch_is_one_row_a_key(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, counts: Mapping[str, int] | None, few: int
 ) -> None:

@@ -29,7 +29,7 @@ def test_a_struct_is_refused(spark: SparkSession) -> None:
     assert "s.t, column odd" in str(told.value)
 
 
-@pytest.mark.parametrize("nothing", ["?", pytest.param(" ? ", marks=pytest.mark.slow), None])
+@pytest.mark.parametrize("nothing", [" ? ", None])
 def test_an_unknown_value_that_an_update_does_not_carry_is_absent(
     spark: SparkSession, nothing: str | None
 ) -> None:

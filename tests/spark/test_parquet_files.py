@@ -63,10 +63,9 @@ def put(folder: Path, name: str, frame: pd.DataFrame, unit: str = "ns") -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tailrace", "qlik"])
-def test_nanoseconds_are_cut_and_counted(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_nanoseconds_are_cut_and_counted(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path / "in" / "shop.item__ct", "part-0.parquet", rows())
-    side = convert.side(name, str(tmp_path / "in"), {"key": "id"})
+    side = convert.side("qlik", str(tmp_path / "in"), {"key": "id"})
     out = convert.side("tailrace", str(tmp_path / "out"), {})
     report = convert.convert(spark, side, out)
     (table,) = report.tables.values()

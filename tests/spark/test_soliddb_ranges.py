@@ -134,7 +134,6 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (1, "skip-all", True),
         (2, "skip-deletes", False),
-        (3, "keep", False),
     ],
 )
 def test_both_ways_give_the_same(

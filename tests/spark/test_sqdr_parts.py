@@ -56,13 +56,6 @@ def rows(root: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 @pytest.mark.slow
-def test_deletes_go_to_the_target_that_has_the_rows(spark: SparkSession, tmp_path: Path) -> None:
-    apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")])
-    apply(spark, tmp_path, [delete("31", 3, 1)])
-    assert rows(tmp_path) == {"SHOP.ITEM": [("2", "b")]}
-
-
-@pytest.mark.slow
 def test_columns_that_no_row_of_a_part_has_stay(spark: SparkSession, tmp_path: Path) -> None:
     """Images leave out what they do not have, and only `tailrace_columns` says what there is."""
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")])
@@ -97,7 +90,7 @@ def test_a_column_that_no_row_of_a_part_has_may_be_dropped(spark: SparkSession, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["strict", "soft_delete", "archive"])
+@pytest.mark.parametrize("mode", ["soft_delete", "archive"])
 def test_under_rules_too(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     ruling = vendor_apply.ruling(mode, {}, None, f"{tmp_path}/log/ir_keylog", "all")
     apply(spark, tmp_path, [insert("31", 1, 1, "a"), insert("31", 2, 2, "b")], ruling=ruling)
@@ -110,7 +103,6 @@ def test_under_rules_too(spark: SparkSession, tmp_path: Path, mode: str) -> None
     assert (
         have
         == {
-            "strict": {("2", "b", None)},
             "soft_delete": {("1", "a", end), ("2", "b", None)},
             "archive": {("1", "a", "I"), ("2", "b", "I"), ("1", None, "D")},
         }[mode]

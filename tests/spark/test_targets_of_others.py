@@ -63,8 +63,6 @@ def test_partitions_are_kept(spark: SparkSession, tmp_path: Path, what: str) -> 
     assert rows(target) == want
     assert DeltaTable(target.path("s.t")).metadata().partition_columns == ["p"]
     assert target.progress("s.t") == images[-1][0]
-    merge_images(spark, target, relation, images)
-    assert rows(target) == want
 
 
 def test_outcomes_are_right_where_the_key_is_a_partition(spark: SparkSession, tmp_path: Path) -> None:

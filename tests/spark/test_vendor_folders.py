@@ -44,14 +44,13 @@ def test_soliddb_without_its_own_records(spark, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vendor", ["qlik", "tailrace"])
-def test_a_table_without_columns(spark, tmp_path, vendor):
+def test_a_table_without_columns(spark, tmp_path):
     heads, lines = "header__change_seq,header__change_oper", [f"2026110208100000{n:019d},I" for n in (1, 2)]
     for table, name, more in (("shop.bare", "", ("", "")), ("shop.item", ",id", (",1", ",2"))):
         file = tmp_path / "changes" / f"{table}__ct" / "20261102-081000000.csv"
         file.parent.mkdir(parents=True)
         file.write_text("\n".join([heads + name, *map("".join, zip(lines, more, strict=True))]) + "\n")
-    done = incoming.run(spark, str(tmp_path / "changes"), vendor, {}, str(tmp_path / "lake"))
+    done = incoming.run(spark, str(tmp_path / "changes"), "qlik", {}, str(tmp_path / "lake"))
     assert [t["table"] for t in done["tables"]] == ["shop.item"]
     assert "shop.bare is not applied: it has no columns but headers" in done["notes"]
     rows = rows_at(spark, str(tmp_path / "lake" / "shop.item"))
