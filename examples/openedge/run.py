@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.formats import convert
 from tailrace.formats.base import FILE, WHY
 from tailrace.formats.openedge import rebuild
@@ -25,9 +25,9 @@ def main(out: str) -> None:
     good = rebuild(items.with_df(items.df.filter(f"{WHY} IS NULL")))
 
     print("the life of item 1:")
-    incoming.story(good, {"Id": 1}).show(truncate=False)
+    change_stats.row_history(good, {"Id": 1}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="openedge example")
-    print("applied:", incoming.apply(target, {"PUB.Item": good}, out)["PUB.Item"])
+    print("applied:", upsert.apply(target, {"PUB.Item": good}, out)["PUB.Item"])
     spark.read.format("delta").load(target.path("PUB.Item")).orderBy("Id").show()
 
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.formats import convert
 from tailrace.formats.qlik.file_reader import completeness
 from tailrace.runtime.session import session
@@ -23,11 +23,11 @@ def main(out: str) -> None:
     read = convert.read(spark, source)
     print("notes:", *read.notes)
     target = DeltaTarget(spark, f"{out}/lake", app_id="qlik example")
-    print("applied:", incoming.apply(target, read.changes, out)["shop.item"])
+    print("applied:", upsert.apply(target, read.changes, out)["shop.item"])
     spark.read.format("delta").load(target.path("shop.item")).orderBy("id").show()
 
     print("the life of item 1:")
-    incoming.story(read.changes["shop.item"], {"id": 1}).show(truncate=False)
+    change_stats.row_history(read.changes["shop.item"], {"id": 1}).show(truncate=False)
 
     report = convert.convert(spark, source, convert.side("openedge", f"{out}/openedge", {}, "csv"))
     print("handed on to OpenEdge:", report.written, "lost:", report.tables["shop.item"].lost)

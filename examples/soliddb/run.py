@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.formats import convert
 from tailrace.formats.base import RAW, WHY
 from tailrace.runtime.session import session
@@ -25,9 +25,9 @@ def main(out: str) -> None:
     good = items.with_df(items.df.filter(f"{WHY} IS NULL"))
 
     print("the life of item 10:")
-    incoming.story(good, {"ID": 10}).show(truncate=False)
+    change_stats.row_history(good, {"ID": 10}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="soliddb example")
-    print("applied:", incoming.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
+    print("applied:", upsert.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
     spark.read.format("delta").load(target.path("SHOP.ITEM")).orderBy("ID").show()
 
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))

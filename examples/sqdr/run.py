@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.formats import convert
 from tailrace.formats.base import WHY
 from tailrace.formats.sqdr import reader, text
@@ -26,9 +26,9 @@ def main(out: str) -> None:
     items.df.filter(f"{WHY} IS NOT NULL").select(WHY).show(truncate=False)
     good = items.with_df(items.df.filter(f"{WHY} IS NULL"))
     print("the life of item 1:")
-    incoming.story(good, {"ID": 1}).show(truncate=False)
+    change_stats.row_history(good, {"ID": 1}).show(truncate=False)
     target = DeltaTarget(spark, f"{out}/lake", app_id="sqdr example")
-    print("applied:", incoming.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
+    print("applied:", upsert.apply(target, {"SHOP.ITEM": good}, out)["SHOP.ITEM"])
     spark.read.format("delta").load(target.path("SHOP.ITEM")).orderBy("ID").show()
     report = convert.convert(spark, source, convert.side("qlik", f"{out}/qlik", {}, "csv"))
     print("handed on to Qlik:", report.written, "lost:", report.tables["SHOP.ITEM"].lost)

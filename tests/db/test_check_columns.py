@@ -27,9 +27,9 @@ FILE = "name: shop\nhome: home\nsource: {{url: '{url}', tables: ['s.*']{exclude}
 SOFT = "tables: {s.marks: {%s}}\n"
 MARKED = (
     "s.marks",
-    "deleted rows are marked in the column _deleted, and the table has a column _deleted of its own",
-    "name another column for the mark (`tables: {s.marks: {soft_delete: COLUMN}}`), or leave the table's out "
-    "(`drop: [_deleted]`)",
+    "deleted rows are marked in the column _deleted, but the table already has a column _deleted",
+    "name another column for the mark (`tables: {s.marks: {soft_delete: COLUMN}}`), or leave out the column "
+    "of the table (`drop: [_deleted]`)",
 )
 
 
@@ -70,10 +70,10 @@ def test_columns_that_differ_in_case_and_names_of_headers(home: Home) -> None:
 
     twins = "the columns Id and {} differ in letter case only: a change table cannot have both"
     kept = (
-        "the column n__until_50 is named like one in which a change table keeps the values of a column whose "
+        "the column n__until_50 has the name under which a change table stores former values of a column whose "
         "type has changed"
     )
-    own = "the column {} is named like one of those that every change table has"
+    own = "the column {} has the name of a column that every change table has"
     assert home.check() == [
         ("s.Cases", twins.format("id"), out("s.Cases", "one")),
         ("s.Cases", twins.format("ID"), out("s.Cases", "one")),

@@ -27,9 +27,9 @@ from tailrace.targets.postgresql.connection import Database, open_session
 from .conftest import OwnServer
 
 pytestmark = pytest.mark.db
-SAME = "source and target are the same table of the same database: its changes would feed themselves"
-AGAIN = "its target {} is in the source's database, and the task captures it: changes would feed themselves"
-NOTES = "the task captures tailrace.tailrace_progress, in which it notes its own progress: it would never come to an end"
+SAME = "source and target are the same table of one database: its changes would be captured again"
+AGAIN = "its target {} is in the source's database, and the task captures it: changes would be captured again"
+NOTES = "the task captures tailrace.tailrace_progress, where it records its progress: it would never be up to date"
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_source_is_not_its_own_target(
     assert isinstance(ran.exception, SourceError) and SAME in str(ran.exception)
     assert "?schema=NAME" in str(ran.exception)
     assert not Path(task.log_path).exists()
-    with pytest.raises(SourceError, match="feed themselves"):
+    with pytest.raises(SourceError, match="captured again"):
         Capture(task, once=True).run()
     assert made(tables) == []
 

@@ -68,7 +68,7 @@ def test_delta_target_of_another_task_is_refused_until_it_is_taken_over(
         f"the target {path} belongs to the task shop (source t"
     )
     assert finding["cure"] == (
-        "give this task a target of its own (`target`), or take the table over: `tailrace take-over TASK s.t`"
+        "give this task another target (`target`), or take the table over: `tailrace take-over TASK s.t`"
     )
     for words in (["run", theirs, "--once"], ["capture", theirs, "--once"]):
         code, said = tailrace(*words)

@@ -83,20 +83,20 @@ def test_check_says_what_the_role_lacks_and_run_refuses_as_well(
     task, role, lacks = (
         shop(tmp_path, database, lake),
         lake.role,
-        f"role {lake.role} lacks rights at the target:",
+        f"role {lake.role} has insufficient rights at the target:",
     )
     made = (
         "error",
-        f"{lacks} to make 2 schemas (s, tailrace); to make temporary tables in database {role}",
+        f"{lacks} to create 2 schemas (s, tailrace); to create temporary tables in database {role}",
         [
             f'CREATE SCHEMA "s" AUTHORIZATION "{role}";',
             f'CREATE SCHEMA "tailrace" AUTHORIZATION "{role}";',
             f'GRANT TEMPORARY ON DATABASE "{role}" TO "{role}";',
-            f'-- or, so that "{role}" makes the schemas: GRANT CREATE ON DATABASE "{role}" TO "{role}";',
+            f'-- or, so that "{role}" creates the schemas: GRANT CREATE ON DATABASE "{role}" TO "{role}";',
         ],
     )
     assert found(task) == [made]
-    with pytest.raises(SourceError, match="to make 2 schemas"):
+    with pytest.raises(SourceError, match="to create 2 schemas"):
         checks.before_run(task, never)
     lake.give("\n".join(made[2]))
     assert found(task) == []
@@ -117,7 +117,7 @@ def test_check_says_what_the_role_lacks_of_what_is_there(
     (one,) = found(task)
     assert one == (
         "error",
-        f"role {role} lacks rights at the target: to make tables in 2 schemas (s, tailrace); "
+        f"role {role} has insufficient rights at the target: to create tables in 2 schemas (s, tailrace); "
         "to own table s.a; to write table tailrace.tailrace_progress",
         [
             f'GRANT USAGE, CREATE ON SCHEMA "s" TO "{role}";',
@@ -134,8 +134,8 @@ def test_check_says_what_the_role_lacks_of_what_is_there(
     assert found(task) == [
         (
             "warning",
-            f"role {role} lacks rights at the target for DDL, truncates and new baselines: "
-            "to make tables in schema s; to own 2 tables (s.a, s.b)",
+            f"role {role} has insufficient rights at the target for DDL, truncates and new baselines: "
+            "to create tables in schema s; to own 2 tables (s.a, s.b)",
             [
                 f'GRANT USAGE, CREATE ON SCHEMA "s" TO "{role}";',
                 f'ALTER TABLE "s"."a" OWNER TO "{role}";',

@@ -46,7 +46,7 @@ ROWS = [
 def applied(spark, folder: Path, target: str, **more) -> None:
     """Both batches, as `tailrace apply` takes them from a folder, with a key log."""
     form = formats.get("tailrace")
-    for n, images in enumerate((FIRST, [*FIRST, *SECOND])):
+    for n, images in enumerate((FIRST, SECOND)):
         place = str(folder / f"changes{n}")
         made = form.write({"shop.item": change_table(spark, images, columns=COLUMNS)}, form.options())
         file_writer.save(made, place, "parquet")

@@ -38,7 +38,7 @@ def test_values_that_a_narrower_column_cannot_hold_are_set_aside(spark: SparkSes
     assert (done.conflicts, done.actions) == ({"data_error": 1, "update_missing": 1}, {"I": 3})
     assert [(r[1], float(r[2])) for r in place.rows()] == [("a", 1.0), ("b", 7.0)]
     errors = [r["result_error"] for r in rows_at(spark, place.log.path).collect()]
-    assert sorted(e for e in errors if e) == ["data_error: a is no decimal(4,1)"]
+    assert sorted(e for e in errors if e) == ["data_error: a is not a valid decimal(4,1)"]
     bad = [change(4, "I", "c"), replace(change(5, "I", "d"), values={"lane": None, "id": "d", "a": 5})]
     with pytest.raises(ApplyError, match=r"'a' changed from decimal\(4,1\) to int"):
         Place(spark, tmp_path, "upsert", {}).apply([change(4, "I", "c")])  # the column cannot follow

@@ -165,7 +165,7 @@ class TestOpenEdge(FormatConformance):
         yield (
             "a gap's bit, a row that is missing",
             bad(tracked=[few[1], track(3, 4, [3]), *few[3:]]),
-            ("no column stands", "no tracking row for change 1"),
+            ("a bit without a column", "no tracking row for change 1"),
         )
         yield (
             "images that are missing",

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import change_stats, upsert
 from tailrace.errors import FormatError
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.changes import COLUMNS, Image, change_table
@@ -25,7 +25,7 @@ def target(spark, tmp_path):
 
 @pytest.fixture
 def apply(target, tmp_path):
-    return lambda table: incoming.apply(target, {NAME: table}, str(tmp_path))[NAME]
+    return lambda table: upsert.apply(target, {NAME: table}, str(tmp_path))[NAME]
 
 
 def rows(spark, target):
@@ -66,7 +66,7 @@ def test_a_column_more(spark, target, apply):
 
 
 def test_story(spark):
-    told = incoming.story(change_table(spark, HISTORY), {"id": 2}).collect()
+    told = change_stats.row_history(change_table(spark, HISTORY), {"id": 2}).collect()
     assert [(r["change_oper"], r["changed"], r["note"]) for r in told] == [
         ("I", list(COLUMNS), None),
         ("U", ["note"], "n"),
@@ -77,5 +77,5 @@ def test_a_sequence_that_is_none(spark, apply):
     from pyspark.sql import functions as F
 
     ct = change_table(spark, HISTORY)
-    with pytest.raises(FormatError, match="'12' is no change sequence of 35 digits"):
+    with pytest.raises(FormatError, match="'12' is not a change sequence of 35 digits"):
         apply(ct.with_df(ct.df.withColumn("header__change_seq", F.lit("12"))))

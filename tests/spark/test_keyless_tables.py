@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tailrace.apply import rejects
 from tailrace.apply.rules import RulesApplier
 from tailrace.apply.task_rules import TableRules
-from tailrace.apply.vendor import incoming as plain
+from tailrace.apply.vendor import upsert as plain
 from tailrace.apply.vendor.applier import VendorApplier
 from tailrace.capture.snapshot_sink import DeltaLanding
 from tailrace.engine.columns import WHY
@@ -153,7 +153,7 @@ def test_values_that_the_target_cannot_hold_are_no_row_of_it(spark: SparkSession
     seq, oper = (found.header(n) for n in ("change_seq", "change_oper"))
     bad = found.df.where(F.col(WHY).isNotNull()).select(seq, oper, WHY).collect()
     assert sorted((int(r[0][-2:]), r[1], r[2]) for r in bad) == [
-        (2, "D", "id is no smallint"), (3, "B", "id is no smallint"), (5, "U", "NULL in v"),
+        (2, "D", "id is not a valid smallint"), (3, "B", "id is not a valid smallint"), (5, "U", "NULL in v"),
         (6, "U", "CHECK good refuses it"),
     ]  # fmt: skip
 

@@ -73,7 +73,7 @@ def test_what_a_crash_kept_from_it_is_told_of_once_it_is_off(
     task.catch_up(run="3")
     told = [r.getMessage() for r in caplog.records if "never logged" in r.getMessage()]
     assert told == [
-        "s.t: its target has the changes 2 to 3, which the key log has not; it is off, so they are never logged"
+        "s.t: its target has changes 2 to 3, but the key log does not have them and is off: they are never logged"
     ]
     task.keylog = "all"
     task.put({"s.t": [insert(5)]})

@@ -142,7 +142,7 @@ def test_columns_are_renamed_dropped_computed_and_constant_and_masks_follow(spar
     [
         ({"where": "regoin = 'EU'"}, "regoin"),
         ({"where": "qty + 1"}, "is int, not boolean"),
-        ({"where": "qty ="}, "no Spark SQL expression"),
+        ({"where": "qty ="}, "is not a Spark SQL expression"),
         ({"where": "rand() < 0.5"}, "not the same each time"),
         ({"where": "current_date() > '2026-01-01'"}, "not the same each time"),
         ({"where": "qty > (select 1)"}, "reads another table"),
@@ -165,9 +165,9 @@ def test_mistakes_are_found_without_data(spark: SparkSession, words: dict[str, A
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"where": "region = 'EU'"}, "where: the image before an update or delete has no region"),
-        ({"columns": {"n": "coalesce(region, '')"}, "key": ("id", "n")}, "old images do not have"),
-        ({"columns": {"n": "concat(region, qty)"}}, "an update may leave region out"),
+        ({"where": "region = 'EU'"}, "where: the before image of an update or delete has no region"),
+        ({"columns": {"n": "coalesce(region, '')"}, "key": ("id", "n")}, "before images do not have"),
+        ({"columns": {"n": "concat(region, qty)"}}, "an update may leave out region"),
         ({"columns": {"n": "upper(region)"}}, None),
         ({"where": "id > 5"}, None),
     ],
@@ -186,10 +186,10 @@ def test_sources_of_one_target_must_be_told_apart(spark: SparkSession) -> None:
 
     eu, us = one("eu.orders", constants={"site": "eu"}), one("us.orders", constants={"site": "us"})
     assert clashes([eu, us]) == []
-    assert "under the same constants" in clashes([eu, one("us.orders", constants={"site": "eu"})])[0]
+    assert "with the same constants" in clashes([eu, one("us.orders", constants={"site": "eu"})])[0]
     assert "needs a constant" in clashes([eu, one("us.orders")])[0]
     other = one("us.orders", constants={"site": "us"}, drop=("qty",))
-    assert "make other columns" in clashes([eu, other])[0]
+    assert "different columns" in clashes([eu, other])[0]
 
 
 def test_a_column_that_a_target_keeps_is_absent_from_images(spark: SparkSession) -> None:

@@ -326,7 +326,7 @@ def test_full_rows_from_sparse_images(spark):
     assert values(rebuild(sparse, by="key", base=base)) == want
     for odd, said in (
         ("2 as id, 1.5 as name, 'older' as note", "name is decimal(2,1), not string"),
-        ("2 as id, 'old' as name", "it lacks note"),
+        ("2 as id, 'old' as name", "it does not have note"),
     ):
         with pytest.raises(ConfigError, match=re.escape(said)):
             rebuild(sparse, by="key", base=spark.sql(f"SELECT {odd}"))
@@ -334,7 +334,7 @@ def test_full_rows_from_sparse_images(spark):
     moved = change_table(spark, images[9:], columns=columns)
     by_recid = moved.with_df(moved.df.withColumn("header__recid", F.lit("7")))
     assert values(rebuild(by_recid))[-1] == (2, "c", "y")
-    with pytest.raises(ConfigError, match="it lacks header__recid"):
+    with pytest.raises(ConfigError, match="it does not have header__recid"):
         rebuild(by_recid, base=base)
     with pytest.raises(ConfigError, match="no recid"):
         rebuild(sparse, by="recid")

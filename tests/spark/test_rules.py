@@ -26,7 +26,7 @@ from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.operate import vendor_apply as incoming
-from tailrace.targets.delta.sharded_merge import ShardedMerge
+from tailrace.targets.delta.sharded_merge import MergeAttempt
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.testing.images import change_rows, change_table
 
@@ -156,9 +156,9 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
     place.target = DeltaTarget(spark, place.root, app_id="t", local_limit_bytes=limit)
     start = [change(n, "I", k) for n, k in enumerate("abc", 1)]
     place.apply(start)
-    written, calls = ShardedMerge._written, []
+    written, calls = MergeAttempt._written, []
 
-    def meanwhile(self: ShardedMerge, *given: Any, **more: Any) -> Any:
+    def meanwhile(self: MergeAttempt, *given: Any, **more: Any) -> Any:
         if not calls:
             into = f"delta.`{place.target.path(NAME)}`"
             spark.sql(f"DELETE FROM {into} WHERE id = 'b'")
@@ -166,7 +166,7 @@ def test_what_somebody_else_commits_between_look_and_commit_is_met(
         calls.append(1)
         return written(self, *given, **more)
 
-    monkeypatch.setattr(ShardedMerge, "_written", meanwhile)
+    monkeypatch.setattr(MergeAttempt, "_written", meanwhile)
     by_shards(monkeypatch)
     more = [change(4, "U", "b"), change(5, "D", "c"), change(6, "I", "d"), change(7, "U", "a")]
     place.apply(more)

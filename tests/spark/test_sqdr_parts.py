@@ -175,7 +175,9 @@ def test_a_call_that_was_killed_has_given_its_names(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-        patch.setattr(vendor_apply, "_note", dies)  # the first thing that is done after the targets' commits
+        patch.setattr(
+            vendor_apply, "_record_unnamed", dies
+        )  # the first thing that is done after the targets' commits
         apply(spark, tmp_path, [insert("31", 1, 1, "a")])
     apply(spark, tmp_path, [insert("32", 2, 1, "s")])
     assert rows(tmp_path) == {"SHOP.ITEM": [("1", "a")], "SHOP.ITEM@32": [("1", "s")]}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tailrace import formats
-from tailrace.apply.vendor import incoming
+from tailrace.apply.vendor import upsert
 from tailrace.formats import convert
 from tailrace.formats.base import RAW, WHY
 from tailrace.formats.openedge.split_records import join_halves
@@ -56,7 +56,7 @@ def test_a_table_without_key(spark, tmp_path):
     """Its rows are known by all of their columns, whose comparisons are no chain."""
     ct = replace(wide(spark, 500), key=[])
     target = DeltaTarget(spark, str(tmp_path), app_id="t")
-    done = incoming.apply(target, {ct.name: ct}, str(tmp_path))[ct.name]
+    done = upsert.apply(target, {ct.name: ct}, str(tmp_path))[ct.name]
     assert (done.inserted, done.missing) == (0, 0)
 
 

@@ -172,8 +172,19 @@ def until_done(place: Applies, changes: Sequence[Change]) -> None:
         left = left[at + 1 :]
 
 
-@pytest.mark.parametrize("memory", [None, 1 << 30, 20_000], ids=["task", "two shards", "many shards"])
-@pytest.mark.parametrize(("mode", "on"), CASES, ids=str)
+ONE_TASK, TWO_SHARDS, MANY_SHARDS = None, 1 << 30, 20_000
+"""Memory of a merge, by which it is one task or shards."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "on", "memory"),
+    [
+        *((*case, ONE_TASK) for case in CASES),
+        *((*case, TWO_SHARDS) for case in CASES[1::4]),
+        *((*case, MANY_SHARDS) for case in CASES[::4]),
+    ],
+    ids=str,
+)
 def test_any_history_ends_as_row_by_row(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -12,7 +12,7 @@ import pytest
 from tailrace.state import ddl, state_table
 from tailrace.state.ddl import CatalogEvent
 
-from .test_late_changes import T, World
+from .test_applied_files import World
 
 pytestmark = pytest.mark.unit
 
@@ -35,16 +35,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
-def test_a_change_that_comes_late_to_a_vendors_table_is_told(tmp_path: Path, clock: type[Clock]) -> None:
+def test_a_late_change_of_a_vendor_table_is_refused(tmp_path: Path, clock: type[Clock]) -> None:
     world = World(str(tmp_path))
     world.files["a"] = {1, 10}
-    assert world.call("done", 99) == {} and world.reached == 10
+    assert world.call("done") == [] and world.reached == 10
     clock.at -= dt.timedelta(hours=1)
     world.files["b"] = {20}
-    assert world.call("done", 99) == {} and world.reached == 20
+    assert world.call("done") == [] and world.reached == 20
     clock.at += dt.timedelta(hours=1)
-    world.files["c"] = {15}  # after the target has passed its place
-    assert world.call("done", 99) == {T: 1}
+    world.files["c"] = {15}
+    assert world.call("done") == ["c (new)"]
 
 
 def test_the_newest_decision_on_ddl_counts(tmp_path: Path, clock: type[Clock]) -> None:

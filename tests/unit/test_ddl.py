@@ -94,7 +94,7 @@ def test_without_a_key_no_row_is_found_that_has_a_column_which_its_changes_lack(
     step = projection(after(*free[:2]), target)
     assert step is not None
     changes = ChangeTable(None, [], [])  # type: ignore[arg-type]
-    with pytest.raises(BaselineNeededError, match="'n' was kept when a DDL was ignored") as said:
+    with pytest.raises(BaselineNeededError, match="'n' stayed when a DDL was ignored") as said:
         Route(target, target, (step,)).through(changes, {"I": 1, "D": 1})
     assert said.value.where == "s.t"
 
@@ -139,10 +139,12 @@ def test_a_key_with_a_column_that_was_ignored_needs_a_new_baseline(key: tuple[Co
     added = after(ID, V, N, X)
     target = follow(added, add="ignore")
     rekeyed = added.with_columns([replace(c, key=c in key) for c in added.columns])
-    with pytest.raises(BaselineNeededError, match="the row key has 'x' now, which the target lacks") as said:
+    with pytest.raises(
+        BaselineNeededError, match="the row key now has 'x', which the target does not have"
+    ) as said:
         follow(rekeyed, target, added)
     assert said.value.where == "s.t"
-    with pytest.raises(BaselineNeededError, match="the row key has 'x' now"):
+    with pytest.raises(BaselineNeededError, match="the row key now has 'x'"):
         follow(rekeyed, add="ignore")  # both in one statement
     assert follow(rekeyed, target, added, rekey="ignore").key == ["id"]
 
@@ -233,7 +235,7 @@ def test_columns_of_a_target_that_others_may_feed_stay(
         )
 
     new = after(ID, V, N, Column("x", 4, "text", "text", "string"))
-    halt = found(policy).halt
+    halt = found(policy).stop
     assert (halt and halt.policy) == halts
     if halt is not None:
         assert halt.number == 5
@@ -241,9 +243,9 @@ def test_columns_of_a_target_that_others_may_feed_stay(
         assert halt.why.startswith(f"column 'x' was added{changes}")
         # It was applied, or accepted, as far as earlier releases, or whoever resumed the table, could tell.
         record_decisions(str(tmp_path / "ddl_decisions"), [(("s.t", make(0, 5), "add", 4), policy)])
-        again = found("apply").halt
+        again = found("apply").stop
         assert again is not None and again.policy == "suspend" and "which other sources" in again.why
-    assert found("ignore").halt is None  # and that is final
+    assert found("ignore").stop is None  # and that is final
     assert shape(found("apply", progress=9).at(9).relation) == shape(BEFORE)
 
 

@@ -62,7 +62,7 @@ def test_a_commit_of_somebody_else_is_not_taken_for_a_step_of_ours(
     one = ChangeBatch("s.t", RELATION, ChangeRange(0, 9), target=path)
     work = SparkMerge(none, none, DeltaTable(path), one, [], 9, partial=False, emptied=False)
     if passes:
-        assert work._marked() == DeltaTable(path).version()
+        assert work._mergeable_version() == DeltaTable(path).version()
         return
     with pytest.raises(ConcurrentCommitError):
-        work._marked()
+        work._mergeable_version()

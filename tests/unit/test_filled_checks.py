@@ -92,7 +92,7 @@ def test_a_column_of_the_source_is_no_mark(tmp_path: Path) -> None:
 
 def test_a_lower_level(tmp_path: Path) -> None:
     filled(tmp_path, Rules())
-    why = "it has a target, which would get no more changes at level 1"
+    why = "it has a target, which would not get any more changes at level 1"
     assert said(tmp_path, f"policies: {{{ITEM}: 1}}") == [("error", ITEM, why)]
     assert said(tmp_path, "baseline: {enabled: true}") == []
 

@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_made_whatever_the_rights(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, _: True)  # as for root
     one = task(tmp_path, more="home: /proc/nope\n")
-    assert said(one) == ["error: home: no folder can be made in /proc: No such file or directory"]
+    assert said(one) == ["error: home: no folder can be created in /proc: No such file or directory"]
 
 
 def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_what_a_baseline_brought_was_not_lost(
     passed: list[int] = []
     log: Any = SimpleNamespace(
         mode="off",
-        standing=lambda _: SimpleNamespace(reached=10),
+        state=lambda _: SimpleNamespace(progress=10),
         commit=lambda _, number: passed.append(number),
     )
     rules = TaskRules.__new__(TaskRules)

@@ -45,7 +45,12 @@ class Task:
         monkeypatch.setattr(MappedSnapshotLoader, "_load", self.load)
         nothing: Any = None
         self.loads = MappedSnapshotLoader(
-            nothing, routes, nothing, staging=Staging(f"{at}/staging"), record=self.mapped, orders=self.orders
+            nothing,
+            routes,
+            nothing,
+            staging=Staging(f"{at}/staging"),
+            record=self.mapped,
+            commands_path=self.orders,
         )
 
     def load(self, *_: object) -> int:
@@ -57,7 +62,7 @@ class Task:
     def look(self) -> None:
         self.scheduler.begin()
         self.scheduler.refresh(TAKEN)
-        self.loads.look(TAKEN, self.scheduler) if self.tries else self.loads.refresh(TAKEN, self.scheduler)
+        self.loads.retry(TAKEN, self.scheduler) if self.tries else self.loads.refresh(TAKEN, self.scheduler)
 
     def look_anew(self) -> None:
         """A look after a start, or at new baselines."""
@@ -147,14 +152,14 @@ def test_a_table_whose_target_has_just_moved_is_not_suspended(tmp_path: Path) ->
     scheduler: Any = SimpleNamespace(moving=lambda _: True, is_due=lambda _: True, superseded=lambda _: False)
     nobody: Any = None
     loader = MappedSnapshotLoader(
-        nobody, routes, nobody, staging=nobody, record=f"{tmp_path}/none", orders=path
+        nobody, routes, nobody, staging=nobody, record=f"{tmp_path}/none", commands_path=path
     )
     one: Any = SimpleNamespace(table="s.t", number=1, order=0, version=1, relation=None)
     loader.refresh({"s.t": one}, scheduler)
     assert lifecycle.of_task(path, {"s.t": one})["s.t"].held == ""
     assert not loader.ready("s.t")
     scheduler.moving = lambda _: False
-    loader.look({"s.t": one}, scheduler)
+    loader.retry({"s.t": one}, scheduler)
     assert loader.ready("s.t")
 
 
@@ -174,7 +179,7 @@ class Landed:
         routes: Any = SimpleNamespace(map=lambda _: SimpleNamespace(digest=self.digest))
         nothing: Any = None
         self.loads = MappedSnapshotLoader(
-            nothing, routes, nothing, staging=self.staging, record=self.mapped, orders=self.orders
+            nothing, routes, nothing, staging=self.staging, record=self.mapped, commands_path=self.orders
         )
 
     def begin(self, number: int) -> StagedLanding:

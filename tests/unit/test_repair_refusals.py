@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.apply.mapped_snapshots import CHANGED, noted
+from tailrace.apply.mapped_snapshots import CHANGED, record_load
 from tailrace.apply.mapping.table_map import task_map
 from tailrace.config.task import Task, load
 from tailrace.lake import log
@@ -89,7 +89,7 @@ def test_a_layout_that_came_since(tmp_path: Path) -> None:
 def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) -> None:
     task = task_of(tmp_path, before, version)
     if before:
-        noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
+        record_load(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
     assert (
         refused(task, upto=5)
         == "it has changes that are not applied yet (is it paused, or suspended?): apply them first"
@@ -100,6 +100,6 @@ def test_another_mapping(tmp_path: Path, version: int, before: str, now: str) ->
 def test_a_mapping_whose_baseline_waits(tmp_path: Path) -> None:
     task = task_of(tmp_path, MAPPED, version=None)
     again = replace(read_baselines(task.control_path("baselines"))["s.t"], number=2)
-    noted(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
+    record_load(task.control_path("mapped"), "s.t", (1, task_map(task, "s.t").digest, 3))
     write_baseline(task.control_path("baselines"), again)
     assert refused(task) == f"{NOT_MAPPED} (`tailrace status`)"

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from tailrace.apply.mapped_snapshots import noted
+from tailrace.apply.mapped_snapshots import record_load
 from tailrace.apply.required_changes import Needs
 from tailrace.cli.main import app
 from tailrace.errors import ConfigError
@@ -199,7 +199,7 @@ def test_a_baseline_that_waits_to_be_mapped_keeps_what_comes_behind_it(tmp_path:
     home = Home(tmp_path, both=False)
     home.baseline(ITEM, 2, after=20, version=None)
     assert (home.held(), first(home)) == ([("its baseline, which waits to be mapped", 20)], 21)
-    noted(home.task.control_path("mapped"), ITEM, (2, "x", 1))
+    record_load(home.task.control_path("mapped"), ITEM, (2, "x", 1))
     assert first(home) == 29
 
 

@@ -222,5 +222,5 @@ def test_a_table_that_was_made_again_with_another_key_says_so() -> None:
     told = explain_null_key(error, Read({}, made_again={"S.T": said}))
     assert isinstance(told, ApplyError)
     assert (told.what, told.where) == (error.what, error.where)
-    assert (told.hint or "").startswith(said + ": apply the changes of each RELID by themselves")
+    assert (told.hint or "").startswith(said + ": apply the changes of each RELID separately")
     assert explain_null_key(error, Read({}, made_again={"S.U": said})) is error

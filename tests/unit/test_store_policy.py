@@ -254,7 +254,7 @@ def test_a_target_is_not_left_standing(tmp_path: Path) -> None:
     refuse_lowered(task)
     now = dt.datetime.now(dt.timezone.utc)
     write_baseline(task.control_path("baselines"), Baseline("shop.item", ITEM, "00" * 20, 1, 0, now, 1.0))
-    with pytest.raises(ConfigError, match="would get no more changes at level 1"):
+    with pytest.raises(ConfigError, match="would not get any more changes at level 1"):
         refuse_lowered(task)
     (mistake,) = read(text.replace("item: 1", "item: 4"), tmp_path)  # type: ignore[misc]
     assert "less than or equal to 3" in mistake.what

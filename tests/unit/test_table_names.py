@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.apply.vendor.late_changes import LateChanges, Passed
+from tailrace.apply.vendor.applied_files import AppliedFiles
+from tailrace.apply.vendor.sequence_stats import FileChanges, SequenceStats
 from tailrace.apply.vendor.table_names import TableNames, refuse_unnamed
 from tailrace.errors import ApplyError
 
@@ -14,27 +15,27 @@ pytestmark = pytest.mark.unit
 
 
 def test_names_are_kept_by_task(tmp_path: Path) -> None:
-    TableNames(str(tmp_path), "apply").note({"SHOP.ITEM": "31", "SHOP.LINE": "32"})
-    TableNames(str(tmp_path), "other").note({"X": "31"})
-    assert TableNames(str(tmp_path), "apply").of({}) == {"31": "SHOP.ITEM", "32": "SHOP.LINE"}
+    TableNames(str(tmp_path), "apply").record({"SHOP.ITEM": "31", "SHOP.LINE": "32"})
+    TableNames(str(tmp_path), "other").record({"X": "31"})
+    assert TableNames(str(tmp_path), "apply").by_id({}) == {"31": "SHOP.ITEM", "32": "SHOP.LINE"}
 
 
 def test_what_is_given_comes_first_and_is_known_from_then_on(tmp_path: Path) -> None:
-    TableNames(str(tmp_path), "apply").note({"SHOP.ITEM": "31", "SHOP.LINE": "32"})
+    TableNames(str(tmp_path), "apply").record({"SHOP.ITEM": "31", "SHOP.LINE": "32"})
     names = TableNames(str(tmp_path), "apply")
-    assert names.of({"33": "SHOP.ITEM", "32": "SHOP.POS"}) == {"33": "SHOP.ITEM", "32": "SHOP.POS"}
-    names.note({"SHOP.ITEM": "33", "SHOP.POS": "32"})
-    assert TableNames(str(tmp_path), "apply").of({}) == {"33": "SHOP.ITEM", "32": "SHOP.POS"}
+    assert names.by_id({"33": "SHOP.ITEM", "32": "SHOP.POS"}) == {"33": "SHOP.ITEM", "32": "SHOP.POS"}
+    names.record({"SHOP.ITEM": "33", "SHOP.POS": "32"})
+    assert TableNames(str(tmp_path), "apply").by_id({}) == {"33": "SHOP.ITEM", "32": "SHOP.POS"}
 
 
-def test_tables_without_a_name_are_strange_when_others_were_applied(tmp_path: Path) -> None:
-    unnamed = {"31": "its rows have no name"}
-    passed = LateChanges(str(tmp_path), "apply")
-    assert passed.strange(unnamed) == {}
-    passed.note({"SHOP.ITEM": Passed(5)}, {})
-    assert LateChanges(str(tmp_path), "apply").strange(unnamed) == unnamed
-    passed.note({"31": Passed(5)}, {})
-    assert LateChanges(str(tmp_path), "apply").strange(unnamed) == {}
+def test_tables_without_a_name_are_unknown_when_others_were_applied(tmp_path: Path) -> None:
+    unnamed, stats = {"31": "its rows have no name"}, SequenceStats(True, True, {"1.csv": FileChanges(1, 9)})
+    applied = AppliedFiles(str(tmp_path), "apply")
+    assert applied.unknown(unnamed) == {}
+    applied.record({"SHOP.ITEM": stats}, {"SHOP.ITEM": ""}, {"SHOP.ITEM": -1})
+    assert AppliedFiles(str(tmp_path), "apply").unknown(unnamed) == unnamed
+    applied.record({"31": stats}, {"31": ""}, {"31": -1})
+    assert AppliedFiles(str(tmp_path), "apply").unknown(unnamed) == {}
 
 
 def test_they_are_refused(tmp_path: Path) -> None:
@@ -47,5 +48,5 @@ def test_they_are_refused(tmp_path: Path) -> None:
 
 def test_an_id_that_goes_back_to_a_table_is_of_that_table(tmp_path: Path) -> None:
     for table in ("A", "B", "A"):
-        TableNames(str(tmp_path), "apply").note({table: "31"})
-    assert TableNames(str(tmp_path), "apply").of({}) == {"31": "A"}
+        TableNames(str(tmp_path), "apply").record({table: "31"})
+    assert TableNames(str(tmp_path), "apply").by_id({}) == {"31": "A"}

@@ -39,7 +39,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def gone(home: Home) -> list[str]:
-    return Needs(home.task).gone([ITEM, NOTE])
+    return Needs(home.task).without_baseline([ITEM, NOTE])
 
 
 def test_targets_that_have_their_baseline(home: Home) -> None:

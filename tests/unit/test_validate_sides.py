@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tailrace.apply.mapped_snapshots import noted
+from tailrace.apply.mapped_snapshots import record_load
 from tailrace.config.task import Task, load
 from tailrace.errors import ConfigError
 from tailrace.execution import BackgroundSession
@@ -72,7 +72,7 @@ def test_a_baseline_that_waits_to_be_mapped_is_the_reason(tmp_path: Path, older:
     home = TaskHome(tmp_path)
     home.baseline([], number=2, version=None)
     if older:
-        noted(home.task.control_path("mapped"), ITEM, (1, "", 0))
+        record_load(home.task.control_path("mapped"), ITEM, (1, "", 0))
     taken = read_baselines(home.task.control_path("baselines"))[ITEM]
     with pytest.raises(ConfigError, match="its baseline is not mapped yet"):
         TargetSide.at(home.task, taken, "FF", None, Sessions(BackgroundSession(no_spark)))

@@ -13,7 +13,7 @@ from tailrace.engine.rules import Rules
 from tailrace.errors import ConfigError, FormatError
 from tailrace.formats.base import Read
 from tailrace.model.change import ChangeTable
-from tailrace.operate.vendor_reading import WholeFiles, with_kept
+from tailrace.operate.vendor_reading import IncompleteFiles, as_in_target
 
 pytestmark = pytest.mark.unit
 
@@ -26,15 +26,15 @@ def test_files_that_come_while_others_are_looked_at_are_looked_at_too(tmp_path: 
     side: Any = SimpleNamespace(path=str(tmp_path), options=None, form=SimpleNamespace(complete=odd))
     spark: Any = None
     (tmp_path / "a.csv").write_text("1\n2\n")
-    files = WholeFiles(spark, side, fail=True)
-    files.again()
+    files = IncompleteFiles(spark, side, fail=True)
+    files.check_new()
     (tmp_path / "b.csv").write_text("1\n")
     with pytest.raises(FormatError, match=r"b\.csv") as error:
-        files.again()
+        files.check_new()
     assert error.value.where == str(tmp_path)
-    assert WholeFiles(spark, side, fail=False).notes == ["b.csv"]
+    assert IncompleteFiles(spark, side, fail=False).notes == ["b.csv"]
     side.path = str(tmp_path / "a.csv")  # one file
-    WholeFiles(spark, side, fail=False).again()
+    IncompleteFiles(spark, side, fail=False).check_new()
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_columns_of_another_mode_are_none_of_lines_that_leave_columns_out(
     nobody: Any = SimpleNamespace(withColumns=lambda _: nobody, withColumn=lambda *_: nobody)
     lines = ChangeTable(nobody, ["id"], ["id"], "header__", "s.t")
     for found in (Read({}, left_out=frozenset({"s.t"})), Read({}, partial=frozenset({"s.t"}))):
-        made = with_kept(target, {"s.t": lines}, found, rules)["s.t"]
+        made = as_in_target(target, {"s.t": lines}, found, rules)["s.t"]
         with pytest.raises(ConfigError, match=why):
             target_mode.check_mode(target, "s.t", made.columns, rules)

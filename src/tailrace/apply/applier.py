@@ -1,14 +1,14 @@
-"""The life of a batch: what waits, what is due, what is applied, what is recorded.
+"""Applies what the store has written to the targets of a task, in rounds, and records each round.
 
 The applier follows the table `stored`: a row for each batch of the store, written before TRACKING. It applies
-*rounds*: runs of whole store batches of at most `max_changes` rows, so each round ends where transactions of
-the source end. Each target keeps its own progress, in its own commits. A round that is applied again skips
-the changes that a target has already.
+*rounds*: consecutive whole store batches of at most `max_changes` rows. So each round ends with a whole
+transaction of the source. Each target keeps its own progress, in its own commits. A round that is applied
+again skips the changes that a target has already.
 
 A table takes part in a round only if it has all earlier changes, so the numbers of changes that the store has
 counted are upper bounds for the table (`ChangeBatch.counts`). A table that was paused, had no baseline or has
-failed is *late* (see `Backlog`). It gets rounds of its own, from its progress on, until it is level with the
-newest round.
+failed is *late* (see `Backlog`). It gets separate rounds, from its progress on, until it has all changes up
+to the newest round.
 
     catch_up
       _apply_new       rounds that are new to all tables
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ATTEMPTS = 5
-"""The maximum number of attempts of one call, if another process writes to the key log meanwhile."""
+"""The maximum number of attempts of one call if another process writes to the key log in the meantime."""
 
 
 class Applier:
-    """Applies to targets what is stored; one instance per task, any thread may call `catch_up`."""
+    """Applies stored changes to the targets of one task. Any thread may call `catch_up`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Applier:
         """
         with self._lock:
             arrived = self._arrived
-            new = self._backlog.take()  # before layouts are read, so that the layouts of these are known
+            new = self._backlog.take()  # first, so that the layouts of these batches are known below
             waited = max(time.monotonic() - arrived, 0.0) if new else 0.0
             self._scheduler.begin(waited)
             self._refresh()
@@ -117,18 +117,17 @@ class Applier:
             changes = sum(b.rows or 1 for b in new) + len(late)
             if cadence and not cadence.due(changes, sum(b.size for b in new)):
                 return []
-            # The start of Spark is waited for once: it makes later batches no rarer.
+            # Waiting for the start of Spark must not lengthen the interval.
             began = time.monotonic() - seconds_waited(self._spark)
             self._rounds.done, self._rounds.failed = [], set()
             self._apply_all(stop)
             if cadence:
-                cadence.went(time.monotonic() - began - seconds_waited(self._spark), waited)
+                cadence.ended(time.monotonic() - began - seconds_waited(self._spark), waited)
             return self._rounds.done
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within the block nothing is applied, and no command is followed; the caller may write to
-        targets."""
+        """Applies nothing and follows no command until the block ends: the caller may write to targets."""
         with self._lock:
             try:
                 yield
@@ -138,7 +137,7 @@ class Applier:
                     self._rules.forget(key_log=True)
 
     def _apply_all(self, stop: threading.Event | None) -> None:
-        """Applies everything that waits; again if another process wrote to the key log meanwhile."""
+        """Applies everything that waits. Repeats it if another process wrote to the key log."""
         for attempt in range(ATTEMPTS):
             try:
                 self._late_tables()
@@ -152,7 +151,7 @@ class Applier:
     # Rounds that are new to all tables.
 
     def _apply_new(self, stop: threading.Event | None) -> None:
-        """Applies rounds that are new to all tables. A table that cannot have them now is late afterwards."""
+        """Applies rounds that are new to every table. A table that cannot be applied now becomes late."""
         while new := self._backlog.take():
             for stored in cut_rounds(new, *self._round_limits):
                 if stop is not None and stop.is_set():
@@ -169,7 +168,7 @@ class Applier:
     # Rounds of late tables.
 
     def _apply_late(self, stop: threading.Event | None) -> None:
-        """Applies to late tables the changes that they have not, until they are level with the others."""
+        """Applies the missing changes of late tables, until they have all that the others have."""
         while (late := self._late_tables()) and not (stop is not None and stop.is_set()):
             self._refuse_removed(late)
             if late:
@@ -190,18 +189,17 @@ class Applier:
         return late
 
     def _end_late(self, table: str) -> None:
-        """Notes that a table has all changes; otherwise it would be tried again for ever."""
+        """Notes that a table has all changes; otherwise it would be tried again forever."""
         del self._backlog.late[table]
         self._scheduler.applied(table)
 
     def _refuse_removed(self, late: dict[str, int]) -> None:
-        """Takes out the tables that need store batches which retention has removed: nothing would say what
-        their changes were."""
+        """Fails the tables that need store batches which retention has removed."""
         stored, applied = self._paths.stored, self._paths.applied
         removed = totals.parts_gone(stored)
         if not any(removed.get(t, -1) > progress for t, progress in late.items()):
             return
-        # By the record they may be further than their targets: where there was nothing to apply.
+        # The record may be ahead of a target, if a table had no changes to apply.
         loads = self._loads.done if self._loads else {}
         recorded = totals.Totals(stored, applied).reached(self._history.baselines, loads)
         for table, progress in sorted(late.items()):
@@ -217,14 +215,14 @@ class Applier:
     def _apply_rounds_of(self, late: Mapping[str, int], stop: threading.Event | None) -> None:
         """Applies rounds to late tables, from the least of their progress on."""
         baselines = {t: self._history.baselines.get(t) for t in late}
-        active, after = set(late), min(late.values())
+        active, start = set(late), min(late.values())
 
         def unchanged() -> set[str]:
-            """The tables that may go on: a target that was replaced meanwhile has another progress."""
+            """The tables that continue; a target that was replaced in the meantime has another progress."""
             return {t for t in active if self._is_due(t) and self._history.baselines.get(t) == baselines[t]}
 
         while active := unchanged():
-            waiting = self._backlog.waiting(after, active)
+            waiting = self._backlog.waiting(start, active)
             if not waiting:
                 for table in active:
                     self._end_late(table)
@@ -234,7 +232,7 @@ class Applier:
                     return
                 self._refresh()
                 active = self._rounds.apply(stored, unchanged(), newest=False)
-                after = stored[-1].upto
+                start = stored[-1].upto
                 self._apply_new(stop)  # the other tables do not wait for late ones
 
     # Which tables may be applied now.
@@ -272,5 +270,5 @@ class Applier:
         if self._loads is not None and not self._loads_read:
             self._loads.refresh(self._history.baselines, self._scheduler)
         elif self._loads is not None:
-            self._loads.look(self._history.baselines, self._scheduler)
+            self._loads.retry(self._history.baselines, self._scheduler)
         self._loads_read = True

@@ -1,4 +1,4 @@
-"""The record of what was applied (control table `applied`): at last it has a row for every commit."""
+"""The record of applied changes (control table `applied`), with a row for every commit to a target."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .backlog import Backlog
 
 
 class ApplyRecord:
-    """Writes the record, and adds rows that are missing in it: a process may die, or lose its connection,
-    between a commit and its record.
+    """Writes the record, and adds missing rows: a process may die, or lose its connection, between a commit
+    and its record.
 
     Args:
         path: the `applied` table.
-        backlog: is told how far the record goes.
-        applied_before: returns the row for a target that has a table's changes up to a number; None if it has
-            not.
+        backlog: gets the progress of the record.
+        applied_before: returns the row for a target that has the changes of a table up to exactly that
+            number; otherwise None.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class ApplyRecord:
         self._pending: list[AppliedTable] = []
 
     def note(self, done: Iterable[AppliedTable]) -> None:
-        """Keeps commits for the next `write`."""
+        """Adds commits to the next `write`."""
         self._pending += done
 
     def doubt(self, table: str) -> None:
-        """Notes that a target may have more than was noted."""
+        """Notes that a target may have commits that were not noted."""
         self._checked.discard(table)
 
     def write(self, last: Stored, *, newest: bool) -> None:
@@ -48,11 +48,11 @@ class ApplyRecord:
             self._numbers[one.table] = max(order_key(one.upto), self._numbers.get(one.table, -1))
         self._pending = []
         if newest:
-            self._backlog.passed(last.upto)
+            self._backlog.advance(last.upto)
         reach("apply.recorded")
 
     def check(self, table: str, number: int | None) -> None:
-        """Records the change number that a table has, if no row says so; reads the target only in doubt."""
+        """Adds a missing row for the progress of a table. Checks each table once, until `doubt`."""
         if table in self._checked:
             return
         if number is not None and number > self._numbers.get(table, -1):

@@ -1,4 +1,4 @@
-"""What applying a change table under rules did, or would do, in numbers."""
+"""Results of applying changes: counts by operation, action and conflict."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _PLAIN = {"I": "I0", "U": "U1", "D": "D1", "T": "T"}
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What applying a change table did, or would do.
+    """Result of applying changes of a table, or of a dry run.
 
     Attributes:
-        end: the last change number that was applied; None: nothing was new.
+        end: the last change number that was applied; None if nothing was new.
         counts: changes by operation.
-        actions, conflicts: changes by `action_taken` (`ignored` for the byte 0), and by conflict.
-        flagged: flagged changes.
-        outcome: what the target says.
-        suspended: why the table takes no more changes; None: it does.
+        actions: changes by `action_taken`; `ignored` stands for the byte 0.
+        conflicts: changes by conflict.
+        flagged: the number of flagged changes.
+        outcome: the outcome in the target.
+        suspended: why the table was suspended; None if it was not.
     """
 
     end: int | None = None
@@ -40,24 +41,24 @@ class ApplyResult:
 def result_of(
     end: int | None, counts: Mapping[str, int], found: Conflicts, rules: Rules, outcome: ApplyOutcome
 ) -> ApplyResult:
-    """Counts the changes up to the number `end`: all by operation, conflicts by their outcome."""
+    """Returns the result of changes up to the number `end`, counted by operation and conflict."""
     left = Counter({k: counts[k] for k in "IUDT"})
     actions: Counter[str] = Counter()
     conflicts: Counter[str] = Counter()
-    for situation, (many, _) in found.tally.items():
-        made = rules.outcome(situation)
-        left["U" if situation[0] == "K" else situation[0]] -= many
-        actions[_word(made.action)] += many
-        if made.conflict:
-            conflicts[made.conflict] += many
+    for situation, (count, _) in found.tally.items():
+        result = rules.outcome(situation)
+        left["U" if situation[0] == "K" else situation[0]] -= count
+        actions[_label(result.action)] += count
+        if result.conflict:
+            conflicts[result.conflict] += count
     for letter, situation in _PLAIN.items():
-        actions[_word(rules.outcome(situation).action)] += left[letter]
+        actions[_label(rules.outcome(situation).action)] += left[letter]
     by_kind = {k: counts[k] for k in "IUDT"}
     return ApplyResult(end, by_kind, dict(+actions), dict(conflicts), found.flagged(rules), outcome)
 
 
 def summed(parts: Iterable[ApplyResult]) -> ApplyResult:
-    """The sum of the results of a table's batches, in their order, with the last version and plan."""
+    """The sum of the results of a table's batches, in order, with the version and plan of the last one."""
     found = list(parts) or [ApplyResult()]
     last = max(found, key=lambda one: order_key(one.end))
     numbers = ("inserted", "updated", "deleted", "missing", "seconds")
@@ -93,5 +94,5 @@ def applied(table: str, done: ApplyResult, numbers: ChangeRange) -> AppliedTable
     )
 
 
-def _word(action: str) -> str:
+def _label(action: str) -> str:
     return "ignored" if action == IGNORED else action

@@ -1,7 +1,7 @@
-"""Where baselines of mapped tables wait to be mapped: a Delta table for each number of a baseline.
+"""Staging tables, which hold baselines until they are mapped: a Delta table for each number of a baseline.
 
-Capture fills the folder of the baseline that it reads, apply empties the folders of those it is done with, so
-neither touches what the other one has at work.
+Capture fills the folder of the baseline that it reads, and apply removes the folders of earlier baselines. So
+they never work on the same folder.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Staging:
         _remove(self.path(table, number))
 
     def done(self, table: str, number: int) -> None:
-        """Removes those of a table's baselines up to a number: nobody reads them again."""
+        """Removes the staging tables of a table up to a number: they are not read again."""
         for other in self._numbers():
             if other <= number:
                 self.remove(table, other)
 
     def clear(self, table: str) -> None:
-        """Removes all of a table."""
+        """Removes all staging tables of a table."""
         self.done(table, max(self._numbers(), default=0))
 
     def _numbers(self) -> list[int]:

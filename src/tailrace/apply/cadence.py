@@ -1,7 +1,7 @@
-"""When a batch is applied: often while little comes, seldom and in large batches while much comes.
+"""The times of batches: small and frequent with few changes, large and rare with many.
 
-After a batch at least as much time passes as the batch took, up to half a minute, so that applying takes at
-most half of the time and batches grow with the backlog. A backlog does not wait for the interval of the task.
+After a batch, apply pauses for at least as long as the batch took, up to half a minute. So it works at most
+half of the time, and batches grow with the backlog. A backlog does not wait for the interval of the task.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 BACKLOG = 100_000
-"""Changes that are worth a batch at once: their own work outweighs that of the batch."""
+"""With this number of changes a batch starts at once: they take longer than the fixed work of a batch."""
 MOST_S = 30.0
 SLACK_S = 0.3
-"""Seconds that an interval may be shorter than it is set: changes that miss a batch by a moment would wait
-for the next."""
+"""Seconds by which an interval may be shorter than its setting: changes that arrive a moment too late would
+wait for the next one."""
 
 
 @dataclass
 class Cadence:
-    """Says when the next batch is due; one a task.
+    """Decides when the next batch of a task is due.
 
     Attributes:
-        every: returns the least time between the beginnings of two batches (seconds).
-        max_changes, max_bytes: with so many changes waiting, or so many bytes of them as stored, a batch
-            begins at once.
+        every: returns the least time between the starts of two batches (seconds).
+        max_changes: the number of waiting changes at which a batch starts at once.
+        max_bytes: the size of waiting changes, as stored, at which a batch starts at once.
+        clock: returns the time in seconds.
 
     >>> now = [0.0]
     >>> one = Cadence(lambda: 1, 1000, 1 << 20, clock=lambda: now[0])
     >>> one.due(5, 100)
     True
-    >>> one.went(4.0)
+    >>> one.ended(4.0)
     >>> now[0] = 3.9; one.due(5, 100), one.due(1000, 100), one.due(5, 1 << 20)
     (False, True, True)
     >>> now[0] = 4.0; one.due(5, 100), one.due(0, 0)
     (True, False)
-    >>> one.went(0.2); round(one.wait(), 3)
+    >>> one.ended(0.2); round(one.wait(), 3)
     0.8
-    >>> one.went(0.1, waited=0.4); round(one.wait(), 3)
+    >>> one.ended(0.1, waited=0.4); round(one.wait(), 3)
     0.2
     """
 
@@ -53,7 +54,7 @@ class Cadence:
         self._next = self._rested = self.clock()
 
     def due(self, changes: int, size: int) -> bool:
-        """Whether a batch is to begin now, with so many changes and bytes waiting."""
+        """Whether a batch is to start now, given the number and the size of the waiting changes."""
         if not changes:
             return False
         now = self.clock()
@@ -61,11 +62,11 @@ class Cadence:
             return True
         return changes >= self.max_changes or size >= self.max_bytes or now >= self._next
 
-    def went(self, seconds: float, waited: float = 0.0) -> None:
+    def ended(self, seconds: float, waited: float = 0.0) -> None:
         """Notes that a batch has ended, which took `seconds`.
 
-        Its newest changes had waited so long when it began: the interval is measured from their arrival, so
-        the next changes that arrive at the interval are due at once.
+        `waited`: how long its newest changes had waited when it started. The interval is measured from their
+        arrival, so changes that arrive after exactly one interval are due at once.
         """
         now, every = self.clock(), self.every()
         self._rested = now + min(seconds, MOST_S)
@@ -73,5 +74,5 @@ class Cadence:
         self._next = now + min(max(rest, seconds), max(every, MOST_S))
 
     def wait(self) -> float:
-        """Seconds until the next batch may begin, whatever waits; 0 when it may now."""
+        """Seconds until the next batch may start, whatever waits; 0 if it may start now."""
         return max(self._next - self.clock(), 0.0)

@@ -1,4 +1,4 @@
-"""Carries out the rules when they stop at a change: its table is suspended, or an error is raised."""
+"""Carries out the policy for a conflict at which a batch ended: suspends the table, or raises an error."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..targets.merge_result import Ends
 from .apply_result import ApplyResult
 
 _T = TypeVar("_T")
-WAYS_OUT = (
-    "let such changes be set aside (`on: {data_error: log}`; later changes of the window bring the rows up "
-    "to date), or set `baseline: {window: exact}` and give `tailrace resync`, then `tailrace run --once`, "
-    "which reads the table before it applies anything"
+WINDOW_HINT = (
+    "set such changes aside (`on: {data_error: log}`; later changes of the window update the rows), or set "
+    "`baseline: {window: exact}`, then run `tailrace resync` and `tailrace run --once`, which reads the "
+    "table before it applies anything"
 )
 
 
@@ -29,31 +29,31 @@ def in_window_of(table: str) -> str:
 
 
 def in_window(table: str, error: _T) -> _T | TailraceError:
-    """Returns the error of a change in an open window, with an explanation if a row was refused."""
+    """Returns the error of a change in an open window; one of a refused row gets an explanation."""
     if not isinstance(error, ConstraintError):
         return error
-    return ConstraintError(f"{error.what}{in_window_of(table)}", where=error.where, hint=WAYS_OUT)
+    return ConstraintError(f"{error.what}{in_window_of(table)}", where=error.where, hint=WINDOW_HINT)
 
 
 Later = Callable[[Callable[[], None]], None]
 """Runs work once the key log is visible."""
 
 
-def _failed(kind: str, *, limited: bool) -> type[ApplyError]:
-    """The error for a conflict under `stop`, the default of data errors, which do not end the task."""
+def _error_type(kind: str, *, limited: bool) -> type[ApplyError]:
+    """The type of the error for a conflict under `stop`. A data error does not end the task."""
     if limited:
         return LimitReachedError
     return ApplyError if kind == "data_error" else StopPolicyError
 
 
 class ConflictPolicy:
-    """Carries out what the rules say when a batch ends at a change.
+    """Suspends tables and raises errors as the rules say for the change at which a batch ended.
 
     Args:
-        rules: of the batches.
+        rules: the rules of the batches.
         exceptions: where conflicts are counted.
         suspensions: where tables are suspended.
-        later: runs a suspension once the key log is visible; None: at once.
+        later: runs a suspension once the key log is visible; by default it is run at once.
         window: whether the changes are in the open window of a baseline.
     """
 
@@ -78,10 +78,10 @@ class ConflictPolicy:
         counted = self._exceptions.counts(table, reached, limits) if limits else {}
         at_limit = any(counted.get(kind, 0) >= most for kind, (most, _) in limits.items())
         if at_limit and (suspension := self._suspensions.newest_number(table)):
-            self._count_again(table, suspension)  # a crash came between the two
+            self._count_again(table, suspension)  # after a crash between the suspension and this
 
     def ended(self, name: str, done: ApplyResult, ends: Ends | None, why: str | None) -> ApplyResult:
-        """Returns `done`. If the batch ended before a change, its policy suspends the table or raises."""
+        """Returns the result of a batch. Suspends its table, or raises, if it ended before a change."""
         if ends is None:
             return done
         seq, kind, policy = ends
@@ -91,13 +91,13 @@ class ConflictPolicy:
             f"policy (`--on {kind}=log`, in a task file `on: {{{kind}: log}}`)"
         )
         if self._window:
-            why, hint = f"{why}{in_window_of(name)}", f"the changes before it are applied; {WAYS_OUT}"
-        said = f"{kind}{AT_CHANGE}{seq}: {why}"
+            why, hint = f"{why}{in_window_of(name)}", f"the changes before it are applied; {WINDOW_HINT}"
+        reason = f"{kind}{AT_CHANGE}{seq}: {why}"
         if policy == "suspend":
-            self._later(lambda: self._suspend(name, said))
-            return replace(done, suspended=said)
-        failed = _failed(kind, limited=kind in self._rules.limits)
-        raise failed(f"{kind}: {why}", where=f"{name}, change_seq {seq}", hint=hint)
+            self._later(lambda: self._suspend(name, reason))
+            return replace(done, suspended=reason)
+        error = _error_type(kind, limited=kind in self._rules.limits)
+        raise error(f"{kind}: {why}", where=f"{name}, change_seq {seq}", hint=hint)
 
     def _suspend(self, name: str, why: str) -> None:
         self._suspensions.suspend(name, why)

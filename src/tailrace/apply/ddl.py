@@ -1,20 +1,20 @@
-"""What a source's DDL means to a target: the kinds of change between two layouts, and policies for them.
+"""Kinds of DDL, which are the differences between two layouts of a table, and the policies for them.
 
-PostgreSQL's stream carries no DDL; a layout comes with the first row after it. Columns are known by
-`attnum`, so a rename is a rename, and a column dropped and made again is a new one.
+PostgreSQL's stream has no DDL; a new layout precedes the first row that has it. Columns are identified by
+`attnum`, so a renamed column is found, and a column that was dropped and created again is a new one.
 
-| kind | what it is | `apply` | `ignore` |
+| kind | difference | `apply` | `ignore` |
 |---|---|---|---|
 | `add` | a new column | the target gets it | the target never gets it |
-| `drop` | a column is gone | the target loses it | it stays; updates leave it, inserts are NULL |
+| `drop` | a column was dropped | the target loses it | it stays; updates leave it, inserts are NULL |
 | `rename` | a column has another name | renamed in the target | the target keeps the old name |
-| `widen` | a type that holds all the old one did | the target's column is widened | it keeps its type |
-| `retype` | another type | the target's column is turned into it, if faithful | it keeps its type |
+| `widen` | a type that has all values of the old one | the target's column is widened | it keeps its type |
+| `retype` | another type | the target's column is converted, if no value is lost | it keeps its type |
 | `rekey` | another row key | the target gets it | the target keeps its key |
 
-`suspend` ends the table's batch before the first change of the new layout and suspends the table; whoever
-resumes it accepts the DDL, which is applied then. `stop` ends the task there with an error, until the policy
-is another. What was decided for a DDL is kept and holds, whatever the policy becomes.
+`suspend` ends the table's batch before the first change of the new layout and suspends the table. To resume
+the table is to accept the DDL, which is applied then. `stop` ends the task there with an error, until the
+policy is changed. The decision for a DDL is recorded, and later policies do not change it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,18 @@ DEFAULTS: Mapping[str, str] = {
     "rename_table": IGNORE,
     "recreate_table": SUSPEND,
 }
-"""Kind -> policy, where nothing else is said."""
+"""The default policy of each kind."""
 
 
 @dataclass(frozen=True)
 class Ddl:
-    """One change of a layout: its kind, the column (0: the table's key), and how it was and is."""
+    """One difference between two layouts of a table.
+
+    Attributes:
+        kind: the kind, as in the table above.
+        attnum: the number of the column; 0 for the row key.
+        before, after: the column in the two layouts; None where it does not exist.
+    """
 
     kind: str
     attnum: int
@@ -58,7 +64,7 @@ class Ddl:
 
     @property
     def unproved(self) -> bool:
-        """Whether it is a new column of which the log does not prove what older rows have in it."""
+        """Whether it is a new column whose value in older rows is not proved by the log."""
         return self.after is not None and self.kind == "add" and self.after.note == UNKNOWN_VALUE
 
     def __str__(self) -> str:
@@ -66,16 +72,16 @@ class Ddl:
             return "the key is another one"
         if self.before is None or self.after is None:
             one = self.after or self.before
-            assert one is not None  # noqa: S101 - one of them is there
-            said = f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
-            return f"{said}: {UNKNOWN_VALUE}; `tailrace resync` reads them" if self.unproved else said
+            assert one is not None  # noqa: S101 - one of them exists
+            text = f"column {one.name!r} was {'added' if self.kind == 'add' else 'dropped'}"
+            return f"{text}: {UNKNOWN_VALUE}; `tailrace resync` reads them" if self.unproved else text
         if self.kind == "rename":
             return f"column {self.before.name!r} was renamed to {self.after.name!r}"
         return changed(self.before, self.after)
 
 
 def between(before: Relation, after: Relation) -> list[Ddl]:
-    """The changes from one layout of a table to the next, in the order of the columns.
+    """The differences between a layout of a table and the next one, in the order of the columns.
 
     >>> a = Column("a", 1, "integer", "int4", "int", key=True)
     >>> b = replace(a, name="b", source_type="bigint", kind="int8", type="bigint")
@@ -109,53 +115,53 @@ def _retyped(old: Column, new: Column) -> str:
 
 
 def followed(target: Relation, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> Relation:
-    """The layout of the target once the source has the layout `after`, as was decided for each change.
+    """The layout of the target once the source has the layout `after`.
 
     Args:
-        target: its layout before.
-        after: the source's new one.
-        decided: the changes between the source's layouts, each with its policy.
+        target: the target's layout before.
+        after: the new layout of the source.
+        decided: the differences between the source's layouts, each with its policy.
 
     Raises:
-        ApplyError: two columns would have one name: one that was kept, and a new one.
-        BaselineNeededError: the row key has a column that the target lacks, because adding it was ignored;
-            or the target would lose its last column, or had none.
+        ApplyError: a kept column and a new one have the same name.
+        BaselineNeededError: the row key has a column that the target does not have, because adding it was
+            ignored; or the target has no columns, or would have none.
     """
     ignored = {(d.kind, d.attnum) for d, policy in decided if policy == IGNORE}
     applied = {(d.kind, d.attnum) for d, _ in decided} - ignored
     rekeyed = ("rekey", 0) in applied
     have = {c.attnum: c for c in target.columns}
-    made = []
+    columns = []
     for c in after.columns:
         mine = have.get(c.attnum)
         if mine is None:
             if ("add", c.attnum) in applied:
-                made.append(c if ("rekey", 0) not in ignored else replace(c, key=False))
+                columns.append(c if ("rekey", 0) not in ignored else replace(c, key=False))
             continue
         if ("rename", c.attnum) in applied:
             mine = replace(mine, name=c.name)
         if {("widen", c.attnum), ("retype", c.attnum)} & applied:
             mine = replace(mine, type=c.type, kind=c.kind, source_type=c.source_type)
-        made.append(replace(mine, key=c.key if rekeyed else mine.key))
-    kept = [c for n, c in have.items() if ("drop", n) in ignored or _kept(n, after, decided)]
-    made += [replace(c, key=c.key and not rekeyed) for c in kept]
-    _refuse_no_columns(target, made)
+        columns.append(replace(mine, key=c.key if rekeyed else mine.key))
+    staying = [c for n, c in have.items() if ("drop", n) in ignored or _stays(n, after, decided)]
+    columns += [replace(c, key=c.key and not rekeyed) for c in staying]
+    _refuse_no_columns(target, columns)
     if rekeyed:
-        _refuse_lost_key(after, {c.attnum for c in made})
-    names = [c.name for c in made]
+        _refuse_lost_key(after, {c.attnum for c in columns})
+    names = [c.name for c in columns]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         raise ApplyError(
             f"the target would have two columns {twice[0]!r}: one kept when a DDL was ignored, and a new one",
             where=after.table,
-            hint="take a new baseline of the table: it begins with the source's layout",
+            hint="run `tailrace resync`: the new baseline has the layout of the source",
         )
-    return replace(target, relid=after.relid, identity=after.identity, columns=tuple(made))
+    return replace(target, relid=after.relid, identity=after.identity, columns=tuple(columns))
 
 
-def _refuse_no_columns(target: Relation, made: Sequence[Column]) -> None:
-    if made and target.columns:
+def _refuse_no_columns(target: Relation, columns: Sequence[Column]) -> None:
+    if columns and target.columns:
         return
-    lost = "has had no columns" if made else "would have no columns: the source dropped the last one"
+    lost = "has had no columns" if columns else "would have no columns: the source dropped the last one"
     raise BaselineNeededError(
         f"the target {lost}, and a table without columns keeps no rows",
         where=target.table,
@@ -163,23 +169,23 @@ def _refuse_no_columns(target: Relation, made: Sequence[Column]) -> None:
     )
 
 
-def _refuse_lost_key(after: Relation, there: Collection[int]) -> None:
-    if lost := [repr(c.name) for c in after.columns if c.key and c.attnum not in there]:
+def _refuse_lost_key(after: Relation, attnums: Collection[int]) -> None:
+    if lost := [repr(c.name) for c in after.columns if c.key and c.attnum not in attnums]:
         raise BaselineNeededError(
-            f"the row key has {', '.join(lost)} now, which the target lacks: adding it was ignored",
+            f"the row key now has {', '.join(lost)}, which the target does not have: adding it was ignored",
             where=after.table,
-            hint="take a new baseline of the table: it begins with the source's layout",
+            hint="run `tailrace resync`: the new baseline has the layout of the source",
         )
 
 
-def _kept(number: int, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
-    """Whether a column that the source lost earlier is still to stay."""
-    gone = number not in {c.attnum for c in after.columns}
-    return gone and ("drop", number) not in {(d.kind, d.attnum) for d, _ in decided}
+def _stays(attnum: int, after: Relation, decided: Sequence[tuple[Ddl, str]]) -> bool:
+    """Whether a column stays that the source dropped with an earlier DDL."""
+    dropped = attnum not in {c.attnum for c in after.columns}
+    return dropped and ("drop", attnum) not in {(d.kind, d.attnum) for d, _ in decided}
 
 
 def projection(source: Relation, target: Relation) -> Prepared | None:
-    """What brings changes of the source's layout into the target's, by `attnum`; None: they are the same."""
+    """The mapping from the source's layout to the target's, by `attnum`; None if they are equal."""
     if [(c.attnum, c.name, c.type, c.key) for c in source.columns] == [
         (c.attnum, c.name, c.type, c.key) for c in target.columns
     ]:
@@ -195,10 +201,10 @@ def projection(source: Relation, target: Relation) -> Prepared | None:
 def decide(
     found: Sequence[Ddl], policies: Mapping[str, str], stays: Container[int] = ()
 ) -> list[tuple[Ddl, str]]:
-    """The policy of each change; `stays`: the columns of the newest layout.
+    """The policy of each difference. `stays`: the columns of the newest layout.
 
-    A column that stays, and whose value in older rows is not proved, has the policy of a type whose values
-    cannot be converted: applied with NULL in older rows if that is `ignore`, suspended if it is `apply`.
+    A new column in `stays` whose value in older rows is not proved has the policy of `retype`: it is added
+    with NULL in older rows if that is `ignore`, and suspends the table if that is `apply`.
     """
     decided = []
     for d in found:

@@ -29,7 +29,7 @@ def layout_batches(
         baseline: the baseline that its target has.
         numbers: the range.
         changes: path of its change table.
-        logged: the change number that its key log has reached; None: it has no key log.
+        logged: the change number that its key log has reached; None if it has no key log.
     """
     position = baseline.position if baseline else ""
     past = [one for one in history if log.number(one) <= numbers.lower or one is history[0]]

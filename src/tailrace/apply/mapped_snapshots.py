@@ -1,12 +1,11 @@
-"""Baselines of mapped tables: their rows land in a staging table and go through the mapping to the target.
+"""Loads baselines of mapped tables: from a staging table, through the mapping, into the target.
 
-Capture has no JVM, so it cannot map rows. It lands them under `<home>/staging` (`staging.py`); apply, before
-it takes the table's changes, replaces the target (of several sources: this one's rows; `Target.load`), notes
-that in the control table `mapped`, and removes the staging table. A crash in between does it again, to the
-same end. One that orders have superseded is left alone: its target belongs to whoever carries them out.
+Capture has no JVM, so it cannot map rows, and writes them to `<home>/staging` (`baseline_staging.py`). Before
+apply applies changes of the table, it replaces the rows of the target (with several sources: the rows of this
+one; `Target.load`), records that in the control table `mapped`, and removes the staging table. After a crash
+all of it is repeated, with the same result. A baseline that commands have superseded is not loaded.
 
-`mapped` says which mapping a target was made with; one that has become another since waits for a new
-baseline.
+`mapped` records the mapping of each target. If the mapping is edited, the table waits for a new baseline.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ if TYPE_CHECKING:
     from ..targets.base import Target
 
 logger = logging.getLogger("tailrace.apply")
-CHANGED = "its mapping is another one than its target was made with: `tailrace resync` makes it anew"
+CHANGED = "its mapping has changed since its target was loaded: `tailrace resync` loads it again"
 
 
 def loaded(path: str) -> dict[str, tuple[int, str, int]]:
-    """Of each mapped table the newest load: the baseline's number, the mapping's digest, the version."""
+    """The newest load of each mapped table: number of the baseline, digest of the mapping, version."""
     return _loads(path).latest()
 
 
-def noted(path: str, table: str, load: tuple[int, str, int]) -> None:
-    """Records a load, as `loaded` returns it."""
+def record_load(path: str, table: str, load: tuple[int, str, int]) -> None:
+    """Records a load in the form that `loaded` returns."""
     number, digest, version = load
     _loads(path).append([{"table": table, "baseline": number, "digest": digest, "version": version}])
 
@@ -65,35 +64,34 @@ def _loads(path: str) -> StateTable[tuple[int, str, int]]:
     return StateTable(path, MAPPED_LOADS, lambda row: (row["baseline"], row["digest"], row["version"]))
 
 
-def made_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool | None:
-    """Whether a target was made with the mapping of that digest; None: its baseline waits in staging.
+def is_loaded_with(digest: str, baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool | None:
+    """Whether a target was loaded with the mapping of that digest; None if its baseline waits in staging.
 
-    `found`: from `loaded`.
+    `found`: the result of `loaded`.
     """
     if waits_in_staging(baseline, found):
         return None
     number, mine, _ = found.get(baseline.table, (0, "", 0))
-    # One that was not staged landed in its target as it was.
+    # A baseline that was not staged was loaded without a mapping.
     return mine == digest if number == baseline.number else not digest
 
 
 def waits_in_staging(baseline: Baseline, found: Mapping[str, tuple[int, str, int]]) -> bool:
-    """Whether a baseline is not in its target yet, because it is still to be mapped; `found` as in
-    `made_with`."""
+    """Whether a baseline waits to be mapped, and is not in its target yet; `found` as in `is_loaded_with`."""
     return baseline.version is None and found.get(baseline.table, (0, "", 0))[0] != baseline.number
 
 
 class MappedSnapshotLoader:
-    """Sees to it that targets are made with the mapping that holds now.
+    """Loads staged baselines into their targets, and suspends tables whose mapping has changed.
 
     Args:
         spark: the session.
         routes: the task's mappings.
-        target: where to.
+        target: the target.
         staging: the staging tables.
         record: path of `mapped`.
-        orders: the task's orders.
-        rule_columns: columns that the rules of a table add to its target, and their types.
+        commands_path: path of the task's commands.
+        rule_columns: returns the columns that the rules of a table add to its target, with their types.
     """
 
     def __init__(
@@ -104,116 +102,117 @@ class MappedSnapshotLoader:
         *,
         staging: Staging,
         record: str,
-        orders: str,
+        commands_path: str,
         rule_columns: Callable[[str], Mapping[str, str]] = lambda _: {},
     ) -> None:
         self._spark, self._routes, self._target = spark, routes, target
-        self._staging, self._record, self._orders = staging, record, orders
+        self._staging, self._record, self._commands = staging, record, commands_path
         self._rule_columns = rule_columns
         self._loaded = loaded(record)
         self._waiting: set[str] = set()
         self._refused: dict[str, tuple[tuple[int, str], str]] = {}
-        self._failed: set[str] = set()  # tried again while the scheduler says so
+        self._failed: set[str] = set()  # tried again when the scheduler says so
 
     @staticmethod
     def of(task: Task, spark: SparkSession, target: Target, routes: Routes) -> MappedSnapshotLoader:
-        """A task's."""
+        """The loader of a task."""
         return MappedSnapshotLoader(
             spark,
             routes,
             target,
             staging=Staging(task.staging_path),
             record=task.control_path("mapped"),
-            orders=task.commands_path,
+            commands_path=task.commands_path,
             rule_columns=lambda table: added_by(rules_of(task, table)),
         )
 
     @property
     def done(self) -> Mapping[str, tuple[int, str, int]]:
-        """The newest load of each mapped table, as `loaded` gives it."""
+        """The newest load of each mapped table, as `loaded` returns it."""
         return self._loaded
 
     def ready(self, table: str) -> bool:
-        """Whether the target holds a baseline made with the mapping that holds now."""
+        """Whether the target has a baseline that was loaded with the present mapping."""
         return table not in self._waiting
 
-    def look(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
-        """Suspends again what was resumed, and still cannot go on; tries again what failed. Superseded ones
-        wait for a baseline to come."""
+    def retry(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
+        """Tries again the loads that failed, and suspends again the resumed tables that cannot continue.
+        Tables with a superseded baseline wait for the next one."""
         if any(not scheduler.superseded(t) for t in self._waiting):
             self.refresh(baselines, scheduler)
 
     def refresh(self, baselines: Mapping[str, Baseline], scheduler: Scheduler) -> None:
-        """Takes in new baselines, but not of tables whose target is moving, nor superseded ones; suspends
-        tables whose mapping has changed. What cannot be loaded is reported to the scheduler, and tried
-        again when the table is due.
+        """Loads new baselines, and suspends tables whose mapping has changed.
+
+        Superseded baselines, and those of tables whose target is being renamed, are not loaded. If a load
+        fails, the scheduler decides when it is tried again.
 
         Raises:
             TailraceError: a baseline could not be loaded, and that ends the task.
         """
         self._waiting, moving = set(baselines), {t for t in baselines if scheduler.moving(t)}
         for table, one in baselines.items():
-            made_of = (one.number, self._routes.map(table).digest)
-            refused = self._refused.get(table, (None, ""))[0] == made_of
+            load = (one.number, self._routes.map(table).digest)
+            refused = self._refused.get(table, (None, ""))[0] == load
             if refused or table in moving or (table in self._failed and not scheduler.is_due(table)):
                 continue
             try:
-                if self._made(table, one, superseded=scheduler.superseded(table)):
+                if self._is_loaded(table, one, superseded=scheduler.superseded(table)):
                     self._waiting.discard(table)
                 if table in self._failed:
                     self._failed.discard(table)
                     scheduler.applied(table)
             except BaselineNeededError as error:
-                self._refused[table] = made_of, error.what
+                self._refused[table] = load, error.what
             except Exception as error:  # noqa: BLE001 - the scheduler is asked
                 where = f"baseline of {table}"
                 if known := self._routes.value_error(table, error, where=where):
-                    self._refused[table] = made_of, f"{known.what}; {known.hint}"
+                    self._refused[table] = load, f"{known.what}; {known.hint}"
                 else:
                     self._failed.add(table)
                     scheduler.failed(table, from_spark(error, where=where))
-        # Nobody has looked at those.
         left = {t for t in self._waiting - self._failed - moving if not scheduler.superseded(t)}
-        states = lifecycle.of_task(self._orders, baselines) if left else TableStates()
+        states = lifecycle.of_task(self._commands, baselines) if left else TableStates()
         for table in sorted(left):
             state = states[table]
             if not (state.held or state.superseded or state.moving):
                 commands.suspend(
-                    self._orders, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
+                    self._commands, table, self._refused.get(table, (None, CHANGED))[1], who="mapping"
                 )
 
-    def _made(self, table: str, baseline: Baseline, *, superseded: bool) -> bool:
+    def _is_loaded(self, table: str, baseline: Baseline, *, superseded: bool) -> bool:
+        """Whether a target has the baseline through the present mapping. Loads it from staging if it can."""
         digest = self._routes.map(table).digest
-        if (fits := made_with(digest, baseline, self._loaded)) is not None:
+        if (fits := is_loaded_with(digest, baseline, self._loaded)) is not None:
             return fits
         staged = self._staging.path(table, baseline.number)
         if superseded or _digest(staged) != digest:
             return False
         version = self._load(table, baseline, staged)
-        noted(self._record, table, (baseline.number, digest, version))
+        record_load(self._record, table, (baseline.number, digest, version))
         self._loaded[table] = (baseline.number, digest, version)
         reach("apply.staging")
         self._staging.done(table, baseline.number)
         return True
 
     def _load(self, table: str, baseline: Baseline, path: str) -> int:
-        made = self._routes.prepared(table, self._routes.landed(baseline))
-        assert made is not None  # noqa: S101 - it has a digest
+        mapping = self._routes.prepared(table, self._routes.landed(baseline))
+        assert mapping is not None  # noqa: S101 - it has a digest
         more = self._rule_columns(table)
-        projection = projection_of([made])
+        projection = projection_of([mapping])
         if projection is not None and self._target.loads_parts(table):
-            read = StagedRows(path, projection, schema_of(made.relation.columns))
+            read = StagedRows(path, projection, schema_of(mapping.relation.columns))
             job = Job(
                 "baseline", f"baseline {table}: {baseline.rows:,} rows through its mapping", baseline.rows
             )
-            return self._target.load(made.relation, read.parts(self._spark, job), baseline.after, more)
+            return self._target.load(mapping.relation, read.parts(self._spark, job), baseline.after, more)
         staged = self._spark.read.format("delta").load(path)
-        return self._target.load(made.relation, rows(staged, made), baseline.after, more)
+        return self._target.load(mapping.relation, rows(staged, mapping), baseline.after, more)
 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The rows of a staging table through a mapping without expressions: columns in `schema`'s types."""
+    """The rows of a staging table, mapped by a projection to the columns and types of `schema`."""
 
     path: str
     projection: Projection

@@ -1,4 +1,4 @@
-"""Merges batches into a target: of several tables in one job, or of one table after the other."""
+"""Merges batches into a target: those of several tables in one job, or those of one table in sequence."""
 
 from __future__ import annotations
 
@@ -35,10 +35,15 @@ Read = Callable[["SparkSession", ChangeBatch], ChangeTable | None]
 
 @dataclass(frozen=True)
 class Merger:
-    """Merges batches into a target. `read` reads the changes of a batch for Spark's SQL; None if there are
-    none.
+    """Merges batches into a target.
 
-    A batch comes with the layout of the source; its route says how it gets the layout of the target.
+    A batch has the layout of the source; its route maps it to the layout of the target.
+
+    Attributes:
+        spark: the session.
+        target: the target.
+        rules: the rules of the tables, if there are any.
+        read: reads the changes of a batch into a DataFrame; returns None if it has no changes.
     """
 
     spark: SparkSession
@@ -49,20 +54,22 @@ class Merger:
     # Batches of several tables in one job.
 
     def plain(self, batch: ChangeBatch, route: Route, baseline: Baseline | None) -> ChangeBatch | None:
-        """Returns a batch that can be merged in one job with those of other tables; None if Spark's SQL maps
-        its changes, or if it is applied one transaction at a time (see `each`)."""
+        """Returns a batch that can be merged in one job with those of other tables.
+
+        None if it needs `each`: Spark's SQL maps its changes, or it is applied one transaction at a time.
+        """
         if self._by_sql(batch.table, route) or self._transactional(batch.table):
             return None
         mapped = self._mapped(batch, route)
         return None if mapped.ambiguous() else self._prepared(mapped, baseline)
 
     def run(self, batches: Sequence[ChangeBatch]) -> dict[str, ApplyResult | TailraceError]:
-        """Merges prepared batches. Returns by table the result, or the error."""
+        """Merges prepared batches. Returns the result or the error of each table."""
         if not batches:
             return {}
         try:
             results = self.target.merge(batches)
-        except Exception as error:  # noqa: BLE001 - each gets its own error
+        except Exception as error:  # noqa: BLE001 - each table gets its own error
             if len(batches) == 1:
                 return {batches[0].table: from_spark(error, where=f"apply {batches[0].table}")}
             return {table: done for one in batches for table, done in self.run([one]).items()}
@@ -71,8 +78,7 @@ class Merger:
     # A batch of one table.
 
     def ambiguous(self, batch: ChangeBatch, route: Route) -> str | None:
-        """Why the changes of an open window cannot be told from the rows that were read in it; None: they
-        can."""
+        """Why the changes of an open window cannot be distinguished from its rows; None if they can."""
         counts = batch.counts
         for step in route.steps:
             counts = counts_of(counts, step)
@@ -81,8 +87,8 @@ class Merger:
     def each(
         self, batch: ChangeBatch, route: Route, baseline: Baseline | None
     ) -> Iterator[tuple[ChangeRange, ApplyResult]]:
-        """Applies a batch, at once or one transaction at a time, as its table's settings say. Yields the
-        change numbers of each commit, and its result.
+        """Applies a batch, as a whole or one transaction at a time, as its table's settings say. Yields the
+        change numbers and the result of each commit.
 
         Raises:
             TailraceError: changes could not be applied.
@@ -100,8 +106,11 @@ class Merger:
 
     @contextmanager
     def _changes(self, batch: ChangeBatch, route: Route) -> Iterator[ChangeBatch | None]:
-        """A batch whose changes have the target's layout. They are in the change table; or Spark's SQL maps
-        them, and they are in files until the block ends. None: there are no changes."""
+        """A batch whose changes have the layout of the target; None if it has no changes.
+
+        The changes are read from the change table. If Spark's SQL maps them, they are in files, which exist
+        until the block ends.
+        """
         if not self._by_sql(batch.table, route):
             yield self._mapped(batch, route)
             return
@@ -123,8 +132,8 @@ class Merger:
                 yield replace(mapped, position="", projection=None, staged=staged, counts=staged.counts)
 
     def _commits(self, batch: ChangeBatch) -> Iterator[ChangeBatch]:
-        """The parts of a batch of which each is a commit: transactions, if the table is applied by them.
-        Changes that only the key log needs are one part."""
+        """The parts of a batch, each of which is one commit: the whole batch, or its transactions. Changes
+        that only the key log needs are one part."""
         if self.rules is None or not self._transactional(batch.table):
             yield batch
             return
@@ -139,8 +148,7 @@ class Merger:
     def _finished(
         self, batch: ChangeBatch, merged: MergeResult | TailraceError | None
     ) -> ApplyResult | TailraceError:
-        """Returns the result of a batch after its key log is committed. Merges the rest if the merge ended
-        early."""
+        """Commits the key log of a batch, and merges the rest if the merge ended early."""
         if isinstance(merged, TailraceError):
             return in_window(batch.table, merged) if batch.open_window else merged
         try:
@@ -160,8 +168,7 @@ class Merger:
         return rules.finished(batch, merged)
 
     def _in_parts(self, batch: ChangeBatch) -> ApplyResult:
-        """Merges the first half of a batch that is too large for a database's memory, up to the end of a
-        transaction."""
+        """Merges the first half of a batch that is too large for a database's memory."""
         done = self._rest(batch, batch.range.up_to(middle_of(batch.located())))
         if isinstance(done, TailraceError):
             raise done
@@ -191,7 +198,7 @@ class Merger:
         )
 
     def _by_sql(self, table: str, route: Route) -> bool:
-        """Whether Spark's SQL maps the changes, or checks them against the conditions of the target."""
+        """Whether Spark's SQL maps the changes, or checks them against the constraints of the target."""
         if route.steps and projection_of(route.steps) is None:
             return True
         return self.rules is not None and bool(self.target.constraints(table))

@@ -1,4 +1,4 @@
-"""The changes of a batch, read by Spark's SQL from their change table."""
+"""Reads the changes of a batch from their change table into a DataFrame."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ SEQ, POSITION = PREFIX + "change_seq", PREFIX + "stream_position"
 
 @dataclass(frozen=True)
 class ApplyPaths:
-    """Delta table paths an applier reads and writes, and the change table's path per table name."""
+    """The paths of the Delta tables that an applier reads and writes.
+
+    Attributes:
+        relations, stored, applied, baselines: control tables.
+        changes: returns the path of a table's change table.
+    """
 
     relations: str
     stored: str
@@ -34,11 +39,12 @@ class ApplyPaths:
 
 
 def read_changes(spark: SparkSession, batch: ChangeBatch) -> ChangeTable | None:
-    """Returns the changes of a batch, read from the parquet files of the change table (without a Delta
-    snapshot in the JVM); None if no file has any.
+    """Returns the changes of a batch, read from the Parquet files of the change table; None if it has none.
+
+    The JVM needs no Delta snapshot for this.
 
     Raises:
-        PositionError: some of its changes may be gone.
+        PositionError: some of its changes may have been removed.
     """
     from pyspark.sql.types import StructType
 
@@ -49,18 +55,18 @@ def read_changes(spark: SparkSession, batch: ChangeBatch) -> ChangeTable | None:
         return None
     schema = StructType.fromJson(json.loads(lake.schema_json(lake.arrow_schema(table))))
     df = spark.read.schema(schema).parquet(*files)
-    # A column that became another type later stands under another name; its place stays, for the masks.
+    # A column whose type changed later is stored under another name, at the same ordinal.
     for c in relation.columns:
-        kept = kept_as(df.columns, c.name, numbers.end)
-        if kept != c.name:
-            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{numbers.end}", kept: c.name})
+        stored = kept_as(df.columns, c.name, numbers.end)
+        if stored != c.name:
+            df = df.withColumnsRenamed({c.name: f"{c.name}__after_{numbers.end}", stored: c.name})
     return ChangeTable(restrict(df, batch), relation.key, [c.name for c in relation.columns])
 
 
 def restrict(df: DataFrame, batch: ChangeBatch) -> DataFrame:
-    """Returns the rows of a batch: change numbers in its range, from its position on."""
+    """Returns the rows of a batch: those with change numbers in its range, from its position on."""
     from pyspark.sql import functions as F
 
     number = F.substring(SEQ, TIME_DIGITS + 1, NUMBER_DIGITS).cast("bigint")
-    kept = df.where((number > batch.range.lower) & (number <= batch.range.end))
-    return kept.where(F.col(POSITION) >= batch.position) if batch.position else kept
+    rows = df.where((number > batch.range.lower) & (number <= batch.range.end))
+    return rows.where(F.col(POSITION) >= batch.position) if batch.position else rows

@@ -1,9 +1,8 @@
-"""What a task's targets and its key log still need of the change tables; no JVM, running or not.
+"""The changes that a task's targets and its key log still need from the change tables. It needs no JVM.
 
-A table needs its changes behind the number that its target has reached, whatever keeps it there: an order, a
-suspension, an error that is tried again, an interval. A baseline that is on its way needs more than anybody
-can tell before it has landed: it puts the target back to where LOG was when it began. So nothing of such a
-table goes until then.
+A table needs the changes after the progress of its target, whatever stops it there: a command, a suspension,
+an error that is tried again, an interval. A baseline that is being read resets the target to the end of LOG
+at its start, which is not known before it is loaded. So all changes of such a table are needed until then.
 """
 
 from __future__ import annotations
@@ -27,21 +26,26 @@ from .table_progress import lacks_baseline
 
 @dataclass(frozen=True)
 class Need:
-    """Somebody needs all changes behind a change number (None: every one there is)."""
+    """A need for all changes after a change number.
+
+    Attributes:
+        who: what needs them.
+        after: the change number; None if all changes are needed.
+    """
 
     who: str
     after: ChangeNumber | None
 
 
 class Needs:
-    """The needs of a task's tables as of now; `of` tells those of one."""
+    """The present needs of the tables of a task."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._states = lifecycle.read(task)
         self._taken = self._states.baselines
         self._open = {t for t, one in self._states.items() if one.loading is not None}
-        self._lost = self._never_to_be_read()
+        self._lost = self._without_reader()
         self._loaded = loaded(task.control_path("mapped"))
         self._names = self._states.target_names
         logged = task.keylog.mode != "off" and lake.exists(task.keylog_path)
@@ -49,15 +53,15 @@ class Needs:
 
     @property
     def removed(self) -> set[str]:
-        """Tables that were removed: nobody waits for their changes."""
+        """The tables that were removed from the task; their changes are not needed."""
         return self._states.removed
 
     def of(self, table: str) -> list[Need]:
-        """What a table's target and key log need."""
+        """The needs of a table's target and key log."""
         if table in self.removed | self._lost or self._task.policy(table).level < MEDIUM:
             return []
         state = self._states[table]
-        found = [Need(who, None) for who in self._on_its_way(table, state)]
+        found = [Need(who, None) for who in self._pending_baselines(table, state)]
         taken = self._taken.get(table)
         if taken is not None and waits_in_staging(taken, self._loaded):
             found.append(Need("its baseline, which waits to be mapped", taken.after))
@@ -67,65 +71,68 @@ class Needs:
             found.append(Need("the key log", ChangeNumber(reached)))
         return found
 
-    def gone(self, tables: Iterable[str]) -> list[str]:
-        """Those of the tables whose target lacks their baseline: it is gone, was made anew, or the task
-        looks for it elsewhere now. Those that get a new baseline are not among them, nor those whose name
-        another table has: `adoption_checks` names these."""
-        landed = [t for t in tables if self.landed(t)]
-        if not landed:
-            return []
-        with self._standing() as standing:
-            return [t for t in landed if self._lacks(t, standing)]
+    def without_baseline(self, tables: Iterable[str]) -> list[str]:
+        """Those of the tables whose target does not have their baseline: it was removed, was created again,
+        or the task now has another target.
 
-    def _lacks(self, table: str, standing: Callable[[str], int | None]) -> bool:
-        return lacks_baseline(self._taken[table], standing(table))
+        Tables that get a new baseline are left out, and so are those whose target is the table of another
+        one: `adoption_findings` reports them.
+        """
+        loaded = [t for t in tables if self.has_baseline(t)]
+        if not loaded:
+            return []
+        with self._progress() as progress:
+            return [t for t in loaded if lacks_baseline(self._taken[t], progress(t))]
 
     def written(self, tables: Iterable[str]) -> set[str]:
-        """Those of the tables whose target this task has written to, whether it has a baseline or not.
+        """Those of the tables whose target this task has written to, with or without a baseline.
 
         Raises:
-            ApplyError: the target cannot be asked.
+            ApplyError: the target cannot be reached.
         """
-        with self._standing() as standing:
-            return {t for t in tables if standing(t) is not None}
+        with self._progress() as progress:
+            return {t for t in tables if progress(t) is not None}
 
     def filled(self, tables: Iterable[str]) -> set[str]:
-        """Those that a baseline or changes have filled; errors as `written`."""
+        """Those of the tables whose target has a baseline or changes; errors as `written`."""
         rest = [t for t in tables if t not in self._taken]
         return {t for t in tables if t in self._taken} | (self.written(rest) if rest else set())
 
-    def landed(self, table: str) -> bool:
-        """Whether the newest baseline of a table is the one that its target is to have."""
+    def has_baseline(self, table: str) -> bool:
+        """Whether the newest baseline of a table was loaded, and no other one is expected."""
         taken, state = self._taken.get(table), self._states[table]
         if (
             taken is None
             or waits_in_staging(taken, self._loaded)
-            or self._on_its_way(table, state)
+            or self._pending_baselines(table, state)
             or state.moving
         ):
             return False
         return table not in self.removed and self._task.policy(table).level >= MEDIUM
 
     def passed(self, known: Mapping[str, object]) -> ChangeNumber | None:
-        """The change number that LOG had reached when the oldest baseline of the `known` tables began; None:
-        some table has none. Targets need nothing of LOG up to there; one that is on its way began later."""
-        out = self.removed | self._lost
-        mine = [t for t in known if t not in out and self._task.policy(t).level >= MEDIUM]
+        """The last change number in LOG when the oldest baseline of the `known` tables started; None if a
+        table has no baseline.
+
+        Targets need no changes up to there: a baseline that is being read started later.
+        """
+        excluded = self.removed | self._lost
+        mine = [t for t in known if t not in excluded and self._task.policy(t).level >= MEDIUM]
         if not self._taken.keys() >= set(mine):
             return None
         return min((self._taken[t].after for t in mine), default=None)
 
-    def _never_to_be_read(self) -> set[str]:
-        """Tables that are gone at the source and had no baseline, where targets begin with one: made again,
-        one gets a baseline that needs no more of these changes."""
+    def _without_reader(self) -> set[str]:
+        """Tables that were dropped at the source before they had a baseline, in a task with baselines. If one
+        is created again, its baseline needs none of these changes."""
         if not self._task.baseline.enabled:
             return set()
         last = {one.table: one.kind for one in ddl.events(self._task.control_path("ddl_events"))}
-        gone = {t for t, kind in last.items() if kind == "drop_table"}
-        return gone - self._taken.keys() - self._open
+        dropped = {t for t, kind in last.items() if kind == "drop_table"}
+        return dropped - self._taken.keys() - self._open
 
-    def _on_its_way(self, table: str, state: TableLifecycle) -> list[str]:
-        """The baselines that are asked for, being read, or not closed."""
+    def _pending_baselines(self, table: str, state: TableLifecycle) -> list[str]:
+        """The baselines that are requested, being read, or not closed, as the subject of a `Need`."""
         found = []
         if self._task.baseline.enabled and table not in self._taken and table not in self._open:
             found.append("its first baseline")
@@ -136,13 +143,12 @@ class Needs:
         return found
 
     def _reached(self, table: str) -> ChangeNumber | None:
-        with self._standing() as standing:
-            return standing(table)
+        with self._progress() as progress:
+            return progress(table)
 
     @contextmanager
-    def _standing(self) -> Iterator[Callable[[str], ChangeNumber | None]]:
-        """What gives the change number that a table's target has reached (None: it is not there), over one
-        connection."""
+    def _progress(self) -> Iterator[Callable[[str], ChangeNumber | None]]:
+        """A function that returns the progress of a table's target, over one connection."""
         task = self._task
 
         def in_folder(table: str) -> ChangeNumber | None:

@@ -1,4 +1,4 @@
-"""Applies one round: whole store batches, tables side by side, then the outcome of each, and the record."""
+"""Applies one round of store batches: merges its tables in parallel, then records the results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ Errors = dict[str, TailraceError]
 
 @dataclass
 class Rounds:
-    """Applies rounds, `parallel` tables at a time.
+    """Applies rounds to tables.
 
     Attributes:
         tables: applies single tables.
         record: the record of commits.
-        done: the commits since the caller emptied it.
-        failed: the tables that did not get all changes of a round since the caller emptied it.
+        parallel: the number of tables that are applied at the same time.
+        done: the commits; the caller empties the list.
+        failed: the tables that did not get all changes of a round; the caller empties the set.
     """
 
     tables: TableApplier
@@ -37,12 +38,12 @@ class Rounds:
     failed: set[str] = field(default_factory=set)
 
     def apply(self, stored: Sequence[Stored], tables: Collection[str], *, newest: bool) -> set[str]:
-        """Applies a round to tables that have all earlier changes. Returns those that have all changes of the
-        round afterwards.
+        """Applies a round to tables that have all earlier changes. Returns those that have all its changes
+        afterwards.
 
         Args:
             stored: the store batches of the round, in order.
-            tables: the tables; others are not applied.
+            tables: the tables; no others are applied.
             newest: whether the round is later than all recorded ones (see `ApplyRecord.write`).
 
         Raises:
@@ -58,7 +59,7 @@ class Rounds:
             failed = self._apply(last, counts)
             self._report(counts.keys() - failed.keys(), failed)
         except Exception:
-            with suppress(Exception):  # the raised error is the reason why the round has ended
+            with suppress(Exception):  # the first error is the one to raise
                 self.record.write(last, newest=False)
             self._forget()
             raise
@@ -68,8 +69,7 @@ class Rounds:
         return set(tables) - incomplete
 
     def _counts(self, stored: Sequence[Stored], tables: Collection[str]) -> dict[str, dict[str, int]]:
-        """Returns the number of changes of each kind in a round, by table that needs some of it. These are
-        the upper bounds `ChangeBatch.counts`."""
+        """Returns the bounds `ChangeBatch.counts` for each table that needs changes of the round."""
         counts: dict[str, dict[str, int]] = {}
         for batch in stored:
             for table in batch.tables.keys() & set(tables):
@@ -80,8 +80,8 @@ class Rounds:
         return counts
 
     def _apply(self, last: Stored, counts: Mapping[str, Mapping[str, int]]) -> Errors:
-        """Applies the tables: in one job those that need one merge, then the others side by side. An error of
-        one table does not stop the others. Returns the errors."""
+        """Applies the tables: those that need one merge in one job, then the others in parallel. Returns the
+        errors by table; they do not stop other tables."""
         done, failed = self._apply_together(last, counts)
         rest = sorted(counts.keys() - done.keys() - failed.keys())
         done |= {t: [] for t in rest}
@@ -131,7 +131,7 @@ class Rounds:
         counts: Mapping[str, Mapping[str, int]],
         done: Mapping[str, list[AppliedTable]],
     ) -> Errors:
-        """Applies tables that need more than one merge, side by side. Returns their errors."""
+        """Applies tables that need more than one merge, in parallel. Returns their errors."""
 
         def apply(table: str) -> TailraceError | None:
             return self.tables.apply(table, last, counts[table], done[table])

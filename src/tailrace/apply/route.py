@@ -1,8 +1,9 @@
-"""From a source table to its target: its layouts as DDL policies leave them, then the mapping.
+"""Routes from source tables to their targets: the layouts of a table under the DDL policies, then its
+mapping.
 
-A layout that came with a DDL is decided on once, before the first change under it; the decision is kept in
-`ddl_decisions`, so the target's layout follows from the layouts, the decisions and the mapping alone, after
-any restart. A DDL under `suspend` or `stop` ends the stretch that is applied: see `ddl.py`.
+Each DDL is decided on once, before the first change with the new layout. The decision is recorded in
+`ddl_decisions`, so after a restart the layout of the target is the same: it depends only on the layouts, the
+decisions and the mapping. Apply ends before a DDL under `suspend` or `stop`: see `ddl.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..lake import log
 from ..model.change import ChangeTable, Relation
 from ..model.positions import ChangeRange
 from ..state import commands
-from ..state import ddl as kept
+from ..state import ddl as ddl_state
 from ..state.baselines import Baseline
 from ..state.layouts import layouts_seen
 from ..state.open_warnings import PIPELINE, OpenWarnings, log_only
@@ -38,11 +39,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Route:
-    """How the changes of one layout come to their target.
+    """The route of the changes of one layout to their target.
 
     Attributes:
-        before, relation: the target's layout before these changes, and with them.
-        steps: what changes go through, in order.
+        before: the target's layout before these changes.
+        relation: the target's layout for these changes.
+        steps: the mappings that are applied to the changes, in order.
     """
 
     before: Relation
@@ -50,29 +52,34 @@ class Route:
     steps: tuple[Prepared, ...] = ()
 
     @staticmethod
-    def of(source: Relation, follows: Relation, made: Prepared | None, before: Relation) -> Route:
-        """The route of changes in the layout `source` to a target that follows another one, with its mapping,
-        and has the layout `before`."""
-        first = ddl.projection(source, follows)
-        steps = tuple(one for one in (first, made) if one is not None)
-        return Route(before, follows if made is None else made.relation, steps)
+    def of(source: Relation, decided: Relation, mapping: Prepared | None, before: Relation) -> Route:
+        """The route of changes in the layout `source`.
+
+        Args:
+            source: the layout of the changes.
+            decided: the layout after the decisions on DDL.
+            mapping: the mapping, if there is one.
+            before: the target's layout before these changes.
+        """
+        steps = tuple(one for one in (ddl.projection(source, decided), mapping) if one is not None)
+        return Route(before, decided if mapping is None else mapping.relation, steps)
 
     def through(
         self, changes: ChangeTable, counts: Mapping[str, int]
     ) -> tuple[ChangeTable, Mapping[str, int]]:
-        """The changes as the target's, and upper bounds of what occurs in them.
+        """The changes in the target's layout, and the upper bounds of their numbers by kind.
 
         Raises:
-            BaselineNeededError: without a key rows are known by all of their values, and the target has a
-                column that the changes have not.
+            BaselineNeededError: the target of a keyless table has a column that the changes do not have, and
+                rows are identified by all of their values.
         """
-        kept = [p.column.name for step in self.steps for p in step.parts if p.absent]
-        if kept and not self.relation.key and (counts.get("U") or counts.get("D")):
+        absent = [p.column.name for step in self.steps for p in step.parts if p.absent]
+        if absent and not self.relation.key and (counts.get("U") or counts.get("D")):
             raise BaselineNeededError(
-                f"{kept[0]!r} was kept when a DDL was ignored, and the table has no key: rows that have a "
+                f"{absent[0]!r} stayed when a DDL was ignored, and the table has no key: rows that have a "
                 "value there are not found",
                 where=self.relation.table,
-                hint="`tailrace resync` it (it begins with the source's layout), and let `ddl` apply `drop`",
+                hint="run `tailrace resync` (its baseline has the source's layout); let `ddl` apply `drop`",
             )
         for step in self.steps:
             changes, counts = mapped(changes, step, counts), counts_of(counts, step)
@@ -80,29 +87,37 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Halt:
-    """A DDL before which apply ends: the change number where its layout begins, its policy, what it is."""
+class DdlStop:
+    """A DDL before which apply ends.
+
+    Attributes:
+        table: the table.
+        number: the number of the first change with the new layout.
+        policy: `suspend` or `stop`.
+        why: the differences, as a message.
+        decisions: the decisions that are recorded when the table is suspended, for when it is resumed.
+    """
 
     table: str
     number: int
     policy: str
     why: str
-    decisions: tuple[tuple[kept.Key, str], ...]
+    decisions: tuple[tuple[ddl_state.Key, str], ...]
 
 
 class Routes:
     """The routes of a task's tables. Any thread may call it.
 
     Args:
-        spark: the session, which analyses mappings; None: no table that is asked about has one.
-        maps: the mapping of each source table.
-        policies: the DDL policies of each.
+        spark: the session, which analyses mappings; None if no table has one.
+        maps: returns the mapping of a source table.
+        policies: returns the DDL policies of a table.
         decisions: path of `ddl_decisions`.
-        orders: the task's orders.
-        seen: the layouts that tables had (`layouts_seen`); only mappings with `drop` ask for them.
-        archives: whether a table's target is an archive of changes: it has no rows that a new column fills.
-        record: False for who only looks: nothing is kept of what is decided on the way, and nothing said.
-        warned: is given warnings, as `OpenWarnings.happened`.
+        commands_path: path of the task's commands.
+        seen: returns the layouts that tables had (`layouts_seen`); only mappings with `drop` need them.
+        record: whether decisions are recorded, and warnings written.
+        archives: whether a table's target is an archive of changes, which has no rows to fill.
+        warned: writes warnings, as `OpenWarnings.happened`.
     """
 
     def __init__(
@@ -111,7 +126,7 @@ class Routes:
         maps: Callable[[str], TableMap],
         policies: Callable[[str], Mapping[str, str]],
         decisions: str,
-        orders: str,
+        commands_path: str,
         *,
         seen: Callable[[], Mapping[str, Sequence[tuple[str, Relation]]]] = dict,
         record: bool = True,
@@ -121,15 +136,15 @@ class Routes:
         self._warned = warned
         self._record, self._seen, self._archives = record, seen, archives
         self._spark, self._maps, self._policies = spark, maps, policies
-        self._path, self._orders = decisions, orders
-        self._deciding = threading.RLock()  # of `_decided`: nothing is kept while it is read
-        self._decided: dict[kept.Key, str] | None = None
+        self._path, self._commands = decisions, commands_path
+        self._deciding = threading.RLock()  # for `_decided`
+        self._decided: dict[ddl_state.Key, str] | None = None
         self._prepared: dict[tuple[str, TargetLayout], Prepared] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._warnings: set[tuple[str, str]] = set()
 
     @staticmethod
     def of(task: Task, spark: SparkSession | None, *, record: bool = True) -> Routes:
-        """A task's."""
+        """The routes of a task."""
         return Routes(
             spark,
             cache(lambda table: task_map(task, table)),
@@ -147,23 +162,23 @@ class Routes:
         return self._maps(table)
 
     def prepared(self, table: str, at: TargetLayout) -> Prepared | None:
-        """The mapping for a layout; None when it changes nothing.
+        """The mapping for a layout; None if it changes nothing.
 
         Raises:
-            ConfigError: it does not fit the layout.
+            ConfigError: the mapping does not fit the layout.
         """
         wanted = self._maps(table)
         if wanted.plain:
             return None
         if (table, at) not in self._prepared:
             self._prepared[table, at] = prepare(self._session, at.map(wanted), at.relation)
-            self._tell(table, at)
+            self._warn(table, at)
         return self._prepared[table, at]
 
-    def _tell(self, table: str, at: TargetLayout) -> None:
+    def _warn(self, table: str, at: TargetLayout) -> None:
         for name, was in at.left_out:
-            if self._record and (table, name) not in self._told:
-                self._told.add((table, name))
+            if self._record and (table, name) not in self._warnings:
+                self._warnings.add((table, name))
                 self._warned("left out", table, stays_out(name, was), TO_HAVE_IT % (name, name))
 
     def landed(self, baseline: Baseline) -> TargetLayout:
@@ -171,7 +186,7 @@ class Routes:
         return self._left_out(baseline.table, baseline.relation, baseline).at(baseline.relation)
 
     def _left_out(self, table: str, first: Relation, baseline: Baseline | None) -> LeftOutColumns:
-        """What the mapping leaves out of the first layout that a table's changes are applied to."""
+        """The columns that the mapping leaves out of the first layout of a table's changes."""
         wanted = self._maps(table)
         seen = self._seen().get(table, ()) if wanted.drop and baseline else ()
         earlier = [one for position, one in seen if baseline and position < baseline.position]
@@ -182,16 +197,16 @@ class Routes:
         return self._spark
 
     def value_error(self, table: str, error: BaseException, *, where: str) -> ApplyError | None:
-        """What a job for a table died of, when it was a value that its mapping cannot take."""
-        there = list(self._prepared.items())  # other threads add to it
-        made = [one for (name, _), one in there if name == table]
-        return value_error(error, made, table=table, where=where) if made else None
+        """The error of a job for a table, if its mapping could not be computed from a row; otherwise None."""
+        prepared = list(self._prepared.items())  # a copy: other threads add to it
+        mappings = [one for (name, _), one in prepared if name == table]
+        return value_error(error, mappings, table=table, where=where) if mappings else None
 
     def route(self, table: str, source: Relation, before: TargetLayout, after: TargetLayout) -> Route:
-        """The route of changes in the layout `source`, when the target follows the layouts `before` and now
-        `after` (from `Layouts`)."""
-        made, was = self.prepared(table, after), self.prepared(table, before)
-        return Route.of(source, after.relation, made, was.relation if was else before.relation)
+        """The route of changes in the layout `source`; `before` and `after`: from `Layouts`, before these
+        changes and for them."""
+        new, old = self.prepared(table, after), self.prepared(table, before)
+        return Route.of(source, after.relation, new, old.relation if old else before.relation)
 
     def follow(
         self,
@@ -200,23 +215,24 @@ class Routes:
         history: Sequence[log.Layout],
         baseline: Baseline | None,
         numbers: ChangeRange,
-    ) -> tuple[list[tuple[ChangeBatch, Route]], Halt | None]:
-        """Returns the batches of a table's changes with their routes, up to a DDL before which apply stops.
-        `numbers`: the range of the batches."""
+    ) -> tuple[list[tuple[ChangeBatch, Route]], DdlStop | None]:
+        """Returns the batches of a table's changes with their routes, and the DDL before which apply ends.
+
+        `numbers`: the range of the batches.
+        """
         found = self.layouts(table, history, baseline, numbers)
-        end = found.halt.number if found.halt else None
+        end = found.stop.number if found.stop else None
         routes = [
             (one, self.route(table, one.relation, found.at(one.range.lower), found.at(one.range.end)))
             for one in batches
             if end is None or one.range.end < end
         ]
-        return routes, found.halt
+        return routes, found.stop
 
     def layouts(
         self, table: str, history: Sequence[log.Layout], baseline: Baseline | None, numbers: ChangeRange
     ) -> Layouts:
-        """The layouts of a table's target for its changes up to the end of a range, whose start is its
-        progress."""
+        """The layouts of a table's target in a range, which starts at the target's progress."""
         position = baseline.position if baseline else ""
         first = baseline.relation if baseline else history[0].relation
         stays = set() if self._archives(table) else {c.attnum for c in history[-1].relation.columns}
@@ -231,17 +247,17 @@ class Routes:
             if number > numbers.end:
                 break
             before = out.at(target)
-            out.see(one.relation)
-            if one.relation.relid != source.relid:  # made again: a new baseline begins with its layout
+            out.add(one.relation)
+            if one.relation.relid != source.relid:  # created again: a new baseline has its layout
                 source = target = one.relation
                 chain.append((number, out.at(target)))
                 continue
             found = ddl.between(source, one.relation)
             with self._deciding:
-                made = self._decide(table, one, found, stays, before, out, applied=number <= numbers.lower)
-            if isinstance(made, Halt):
-                return Layouts(tuple(chain), made)
-            target, source = ddl.followed(target, one.relation, made), one.relation
+                decided = self._decide(table, one, found, stays, before, out, applied=number <= numbers.lower)
+            if isinstance(decided, DdlStop):
+                return Layouts(tuple(chain), decided)
+            target, source = ddl.followed(target, one.relation, decided), one.relation
             chain.append((number, out.at(target)))
         return Layouts(tuple(chain), None)
 
@@ -255,35 +271,36 @@ class Routes:
         out: LeftOutColumns,
         *,
         applied: bool,
-    ) -> list[tuple[ddl.Ddl, str]] | Halt:
+    ) -> list[tuple[ddl.Ddl, str]] | DdlStop:
+        """The policies of the differences to the next layout, or the DDL before which apply ends."""
         if self._decided is None:
-            self._decided = kept.decisions(self._path)
+            self._decided = ddl_state.decisions(self._path)
         keys = {d: (table, one.from_seq, d.kind, d.attnum) for d in found}
         new = [d for d in found if keys[d] not in self._decided]
-        if applied:  # from before there were decisions
+        if applied:  # a baseline has the layout, or it was applied without a decision
             return [(d, self._decided.get(keys[d], ddl.APPLY)) for d in found]
         policies, number = self._policies(table), log.number(one)
         now = ddl.decide(new, policies, stays)
         for policy in (ddl.STOP, ddl.SUSPEND):
-            if said := [str(d) for d, p in now if p == policy]:
+            if stopping := [str(d) for d, p in now if p == policy]:
                 record = tuple((keys[d], p) for d, p in now)
-                return Halt(table, number, policy, "; ".join(said), record)
+                return DdlStop(table, number, policy, "; ".join(stopping), record)
         known = {**self._decided, **{keys[d]: p for d, p in now}}
-        made = [(d, known[keys[d]]) for d in found]
-        if self._reshapes(table, before, one.relation, out, made):
-            # Nothing of it is done yet: it may be ignored by now.
-            made = now = ddl.decide(found, policies, stays)
-            if self._reshapes(table, before, one.relation, out, made):
+        decided = [(d, known[keys[d]]) for d in found]
+        if self._reshapes(table, before, one.relation, out, decided):
+            # None of it is applied yet, so the present policies count: they may ignore it.
+            decided = now = ddl.decide(found, policies, stays)
+            if self._reshapes(table, before, one.relation, out, decided):
                 why = (
                     f"{'; '.join(map(str, found))}: that would change the columns of "
                     f"{self._maps(table).target}, which other sources may feed, too; let `ddl` ignore it "
                     f"(`tables: {{{table}: {{ddl: {{...: ignore}}}}}}`) and resume the table, or leave the "
                     "column out (`drop`) and resync every source of the target"
                 )
-                # Nothing is recorded: whoever resumes the table does not accept it.
-                return Halt(table, number, ddl.SUSPEND, why, ())
-        self.keep([(keys[d], p) for d, p in now])
-        return made
+                # Nothing is recorded: to resume the table is not to accept this DDL.
+                return DdlStop(table, number, ddl.SUSPEND, why, ())
+        self._record_decisions([(keys[d], p) for d, p in now])
+        return decided
 
     def _reshapes(
         self,
@@ -293,43 +310,48 @@ class Routes:
         out: LeftOutColumns,
         decided: Sequence[tuple[ddl.Ddl, str]],
     ) -> bool:
-        """Whether a source's new layout changes the columns of a target that other sources may feed, too."""
+        """Whether a new layout changes the columns of a target that other sources may feed too."""
         if not self._maps(table).partition:
             return False
         after = out.at(ddl.followed(before.relation, source, decided))
-        made, was = (self.prepared(table, one) for one in (after, before))
-        return made is not None and was is not None and was.relation.columns != made.relation.columns
+        new, old = (self.prepared(table, one) for one in (after, before))
+        return new is not None and old is not None and old.relation.columns != new.relation.columns
 
-    def carry_out(self, halt: Halt) -> None:
-        """Suspends the table, or stops.
+    def stop_before(self, stop: DdlStop) -> None:
+        """Suspends the table of a DDL, or raises its error.
 
         Raises:
             StopPolicyError: the policy is `stop`.
         """
-        if halt.policy == ddl.STOP:
+        if stop.policy == ddl.STOP:
             raise StopPolicyError(
-                f"{halt.why}, and the policy for it is `stop`",
-                where=f"{halt.table}, change number {halt.number}",
+                f"{stop.why}, and the policy for it is `stop`",
+                where=f"{stop.table}, change number {stop.number}",
                 hint="all changes before it are applied; set another policy (`ddl`) for that kind",
             )
-        commands.suspend(self._orders, halt.table, halt.why, who="ddl")
-        # Whoever resumes the table accepts it.
-        self.keep(halt.decisions)
+        commands.suspend(self._commands, stop.table, stop.why, who="ddl")
+        # To resume the table is to accept the DDL.
+        self._record_decisions(stop.decisions)
 
-    def keep(self, made: Sequence[tuple[kept.Key, str]]) -> None:
+    def _record_decisions(self, decided: Sequence[tuple[ddl_state.Key, str]]) -> None:
         """Records decisions."""
         with self._deciding:
             if self._record:
-                kept.record_decisions(self._path, made)
-            self._decided = (self._decided or {}) | dict(made)
+                ddl_state.record_decisions(self._path, decided)
+            self._decided = (self._decided or {}) | dict(decided)
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """Target-side layouts of a table by the change number they hold from, ascending; and where it ends."""
+    """The layouts of a table's target, before its mapping.
+
+    Attributes:
+        chain: the layouts with the number of their first change, in order.
+        stop: the DDL before which apply ends, if there is one.
+    """
 
     chain: tuple[tuple[int, TargetLayout], ...]
-    halt: Halt | None
+    stop: DdlStop | None
 
     def at(self, number: int) -> TargetLayout:
         """The layout in force at a change number."""

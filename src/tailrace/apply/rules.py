@@ -1,8 +1,8 @@
-"""Merges under rules: what a batch needs to log the outcome of every change, and what its result means.
+"""Applies batches under rules, and logs the outcome of every change.
 
 The order is: exceptions, target, key log, each with its progress in its own commit. The files of the key log
 are written before the commit of the target, and become visible after it. After a crash between the two, the
-changes are decided again, as of the target's version before the batch, and what is missing is logged.
+changes are decided again with the target's version before the batch, and the missing rows are logged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class RulesApplier:
 
     Args:
         target: the target.
-        rules: for all tables.
+        rules: the rules of all batches.
         root: folder of exceptions and suspensions.
         task: `TASK_NAME` in exceptions and suspensions.
-        keylog: None: no key log.
+        keylog: the key log, if there is one.
         suspensions: where tables are suspended; below `root` by default.
-        later: runs work once the key log is visible; at once by default.
+        later: runs work once the key log is visible; by default at once.
         window: whether the changes are in the open window of a baseline.
     """
 
@@ -51,8 +51,8 @@ class RulesApplier:
     ) -> None:
         self.target, self.rules = target, rules
         self.log = keylog if keylog is None or keylog.mode != "off" else None
-        able = target.capabilities
-        if self.log is not None and able.notes is None and not able.versions:
+        capabilities = target.capabilities
+        if self.log is not None and capabilities.notes is None and not capabilities.versions:
             raise ConfigError(
                 "the target has neither versions nor notes: a crash would leave gaps in its key log",
                 hint="apply without a key log, or let the target declare one of them (`Capabilities`)",
@@ -62,8 +62,11 @@ class RulesApplier:
         self._policy = ConflictPolicy(rules, self._exceptions, self.suspensions, later, window=window)
 
     def prepared(self, batch: ChangeBatch, baseline: int) -> ChangeBatch:
-        """Returns a batch with its audit. `baseline`: the number of the table's baseline; conflicts and flags
-        are counted from the newest one on."""
+        """Returns a batch with its audit.
+
+        `baseline`: the number of the table's baseline. Conflicts and flags are counted from the newest one
+        on.
+        """
         self.begin(batch.table, batch.range.lower, baseline)
         if self.adds_columns and not batch.log_only:
             if baseline and not self.target.exists(batch.table):
@@ -72,7 +75,7 @@ class RulesApplier:
         return self.audited(batch)
 
     def finished(self, batch: ChangeBatch, done: MergeResult) -> ApplyResult:
-        """Returns the result of such a batch after its key log is committed.
+        """Commits the key log of a merged batch. Returns its result.
 
         Raises:
             ApplyError: the rules stop at a change; those before it are applied.
@@ -84,26 +87,28 @@ class RulesApplier:
         return self._policy.ended(batch.table, *audits.finished(done, batch.table, self.rules, self.log))
 
     def audited(self, batch: ChangeBatch, *, logs: bool = True) -> ChangeBatch:
-        """Returns a batch with its audit; changes nothing in the target. `logs`: with the key log."""
+        """Returns a batch with its audit, without changes in the target. `logs`: whether it is logged."""
         return audits.prepared(batch, self.target, self.rules, self._exceptions, self.log if logs else None)
 
     def begin(self, table: str, progress: int, baseline: int) -> None:
-        """Starts to log and count a table's changes after a change number, if that was not done before."""
+        """Starts to log and count the changes of a table after a change number, if it is new."""
         if self.log is not None:
             self.log.begin(table, progress, baseline=baseline)
         self._policy.begin(table, progress, baseline)
 
     def recover(self, table: str, progress: int) -> None:
-        """Logs, by the target's notes, what a crash has kept from the key log. A batch that has no note
-        changed nothing that is logged."""
-        assert self.log is not None  # noqa: S101 - asked for with a key log only
+        """Logs the rows that a crash has kept from the key log, from the target's notes. A batch without a
+        note has nothing to log."""
+        assert self.log is not None  # noqa: S101 - only called with a key log
         recover(self.target.capabilities.key_log_notes(), self.log)
         if (self.log.state(table).progress or 0) < progress:
             self.log.commit(table, progress)
 
     def judged(self, changes: ChangeTable, relation: Relation) -> ChangeTable:
-        """Returns the changes with what is wrong with those that the target cannot hold (see `rejects`).
-        `relation`: the columns of the changes in the target's types."""
+        """Returns the changes, those that the target cannot accept with the reason (see `rejects`).
+
+        `relation`: the columns of the changes with the target's types.
+        """
         layout = target_mode.relation_of(relation, self.rules)
         exists = self.target.exists(relation.table)
         constraints = self.target.constraints(relation.table) if exists else Constraints()
@@ -116,11 +121,10 @@ class RulesApplier:
         self._exceptions.reset_counts(table, self.rules.limits)
 
     def alter(self, table: str, before: Relation, after: Relation) -> None:
-        """Gives the target a new layout with the columns that the mode adds; existing rows have NULL in
-        these."""
+        """Gives the target a new layout with the columns that the mode adds."""
         target_mode.alter(self.target, table, before, after, self.rules)
 
     @property
     def adds_columns(self) -> bool:
-        """Whether the target has columns that the source has not."""
+        """Whether the mode adds columns to the target."""
         return self.rules.mode in ("archive", "soft_delete")

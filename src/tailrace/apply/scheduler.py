@@ -1,8 +1,8 @@
-"""Which tables may be applied now, and what happens if the changes of one cannot be applied.
+"""Decides which tables may be applied now, and what happens if the changes of a table cannot be applied.
 
 The scheduler follows the commands for single tables (`state/commands.py`), the intervals of tables, and the
-task's groups. Only the applier asks it, under the applier's lock. So once it has read a command, nothing that
-began before is still running.
+task's groups. Only the applier calls it, under the applier's lock. So once it has read a command, no earlier
+state is in use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ logger = logging.getLogger("tailrace.apply")
 RETRIES = 3
 """A table without a group is suspended after this many errors in a row."""
 _LASTING = (ConstraintError, ConfigError, FormatError, UnsupportedError)
-"""Errors that another attempt does not cure."""
+"""Errors that would occur again with every attempt."""
 
 
 class Scheduler:
@@ -49,9 +49,9 @@ class Scheduler:
         groups: the task's groups.
         interval: the least time between two batches of a table (seconds).
         patient: False for a task that ends once everything is applied: it has no intervals, and an error that
-            would be tried again for ever ends it.
-        automatic: whether a table gets a new baseline without a command, if only that helps.
-        known: the task's tables, with and without a baseline; called when a group is suspended.
+            would be tried again forever ends it.
+        automatic: whether a table that needs a new baseline gets one without a command.
+        known: returns the tables of the task, with and without a baseline; called to suspend a group.
     """
 
     def __init__(
@@ -69,13 +69,15 @@ class Scheduler:
         self._interval = interval
         self._automatic, self._known = automatic, known
         self.command = 0
-        """The number of the newest command that is followed."""
+        """The number of the newest command that was read."""
         self.names: dict[str, str] = {}
         """The names of targets that differ from those of their tables; `refresh` changes it in place."""
         self._version: tuple[int | None, int] = (-1, -1)
         self._states = TableStates()
         self._baselines: Mapping[str, Baseline] = {}
-        self._stuck: dict[str, int] = {}  # waits for a baseline: table -> the one that it cannot follow
+        self._stuck: dict[
+            str, int
+        ] = {}  # tables that wait for a baseline, with the number of the present one
         self._errors = {t: one.errors for t, one in lifecycle.failures(errors).items()}
         self._failing: set[str] = set()  # in this process
         self._last: dict[str, float] = {}
@@ -88,7 +90,7 @@ class Scheduler:
         return bool(self._failing)
 
     def begin(self, waited: float = 0.0) -> None:
-        """Starts a round over all tables: those whose interval is over are due until the next call.
+        """Starts a round: tables whose interval is over are due until the next call.
 
         An interval starts when the newest changes of a batch were stored, `waited` seconds before the batch.
         Capture commits at the same interval, so its next commit is applied when it arrives.
@@ -127,7 +129,7 @@ class Scheduler:
         self.command = max((one.number for one in given), default=0)
 
     def is_due(self, table: str) -> bool:
-        """Whether a table may be applied now: it does not wait for anything, and its interval is over."""
+        """Whether a table may be applied now: no command stops it, and its interval is over."""
         if self._waits(table):
             return False
         if table not in self._due:
@@ -149,12 +151,11 @@ class Scheduler:
         return bool(self._states[table].moving)
 
     def superseded(self, table: str) -> bool:
-        """Whether the baseline of a table that waits to be mapped is not to be loaded."""
+        """Whether the staged baseline of a table is not to be loaded, because a command has replaced it."""
         return self._states[table].superseded
 
     def applied(self, table: str) -> None:
-        """Notes that a table was applied, or has all changes: resets its count of errors, and starts its
-        interval."""
+        """Notes that a table has all changes. Resets its count of errors, and starts its interval."""
         self._last[table] = self._began - self._waited
         self._forget(table)
 
@@ -164,14 +165,14 @@ class Scheduler:
             lifecycle.record_failure(self._errors_path, table, 0)
 
     def failed(self, table: str, error: TailraceError) -> None:
-        """Notes that the changes of a table could not be applied: it is tried again, or it or its group is
-        suspended.
+        """Notes that the changes of a table could not be applied. It is tried again, or it is suspended,
+        alone or with its group.
 
         Raises:
             TailraceError: `error`, if it ends the task.
         """
         if isinstance(error, (LeaseLostError, SparkLostError, TargetLostError)):
-            raise error  # it is not about the table
+            raise error  # it does not concern the table
         name, state = group_of(self._groups, table), self._states[table]
         if isinstance(error, BaselineNeededError):
             self._needs_baseline(table, error, state)
@@ -216,13 +217,13 @@ class Scheduler:
         self._forget(table)
 
     def ambiguous(self, table: str, why: str) -> None:
-        """Suspends a table whose changes cannot be told from the rows of its baseline, and asks for a new
-        baseline in an exact window."""
+        """Suspends a table whose changes cannot be distinguished from the rows of its baseline, and requests
+        a new baseline in an exact window."""
         commands.suspend(self._path, table, why)
         commands.resync(self._path, table, why, exact=True)
 
     def _needs_baseline(self, table: str, error: TailraceError, state: TableLifecycle) -> None:
-        if state.wanted:  # it has been asked for
+        if state.wanted:  # a new baseline is requested already
             self._stuck[table] = self._baselines[table].number if table in self._baselines else 0
             self._forget(table)
             return

@@ -1,4 +1,4 @@
-"""Applies the changes of one table: cut at each new layout, mapped to the target, merged."""
+"""Applies the changes of single tables: cuts them at new layouts, maps and merges them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .apply_result import ApplyResult, applied
 from .layout_batches import layout_batches
 from .merger import Merger
 from .reading import ApplyPaths
-from .route import Halt, Route, Routes
+from .route import DdlStop, Route, Routes
 from .scheduler import Scheduler
 from .table_progress import TableHistory, TableProgress
 from .task_rules import TaskRules
@@ -26,10 +26,11 @@ from .task_rules import TaskRules
 
 @dataclass(frozen=True)
 class TableApplier:
-    """Applies the changes of single tables; different tables from different threads at once.
+    """Applies the changes of single tables. Different threads may apply different tables at the same time.
 
     Attributes:
-        target, paths, rules, routes: of the task; `rules` and `routes` are None without rules and mappings.
+        target, paths: of the task.
+        rules, routes: of the task; None without rules and mappings.
         scheduler: decides what happens to a table whose changes cannot be applied.
         history: layouts and baselines of the tables.
         progress: how far the tables are applied.
@@ -54,7 +55,7 @@ class TableApplier:
         Args:
             table: the table.
             last: the store batch.
-            counts: how many changes of each kind there are at most.
+            counts: upper bounds of the number of changes of each kind.
             done: gets a row for each commit, also if a later one fails.
         """
         try:
@@ -67,8 +68,8 @@ class TableApplier:
     def plain_batch(self, table: str, end: int, counts: Mapping[str, int]) -> ChangeBatch | None:
         """Returns the changes of a table up to a change number as one batch, to be merged in one job with
         those of other tables; None if they need more than one merge (see `apply`)."""
-        batches, halt = self._batches(table, end, counts)
-        if halt is not None or len(batches) != 1:
+        batches, stop = self._batches(table, end, counts)
+        if stop is not None or len(batches) != 1:
             return None
         ((batch, route),) = batches
         exists = self.progress.of(table) is not None or self.target.exists(table)
@@ -83,31 +84,32 @@ class TableApplier:
         return known or from_spark(error, where=where)
 
     def applied_before(self, table: str, number: int) -> AppliedTable | None:
-        """Returns the row to record for changes that a target has already; None if it has not all of them."""
+        """Returns the row to record for a target whose progress is exactly that number, from changes that
+        were applied earlier; otherwise None."""
         baseline = self.history.baselines.get(table)
         if (baseline and number <= baseline.after) or self.target.progress(table) != number:
             return None
         return self._nothing(table, number)
 
     def _apply(self, table: str, last: Stored, counts: Mapping[str, int], done: list[AppliedTable]) -> None:
-        batches, halt = self._batches(table, last.upto, counts)
+        batches, stop = self._batches(table, last.upto, counts)
         self.progress.forget([table])
         for batch, route in batches:
             if not self._apply_batch(batch, route, done):
                 return
-        if halt is not None and self.routes is not None:
-            self.routes.carry_out(halt)
+        if stop is not None and self.routes is not None:
+            self.routes.stop_before(stop)
             return
-        # The rest may have no changes: the baseline had all of them, or they ended with its window.
+        # The end of the range may have no changes to apply, as the baseline or its window had them.
         if not done or order_key(done[-1].upto) < last.upto:
             done.append(self._nothing(table, last.upto))
         self.progress.advance(table, last.upto)
 
     def _batches(
         self, table: str, end: int, counts: Mapping[str, int]
-    ) -> tuple[Sequence[tuple[ChangeBatch, Route]], Halt | None]:
+    ) -> tuple[Sequence[tuple[ChangeBatch, Route]], DdlStop | None]:
         """Returns the batches of a table's changes up to a change number, each with its route to the target,
-        and the DDL before which apply stops."""
+        and the DDL before which apply ends."""
         history, baseline = self.history.layouts[table], self.history.baselines.get(table)
         progress = self.progress.of(table)
         logged = self.rules.logged(table) if self.rules else None
@@ -119,7 +121,7 @@ class TableApplier:
         return self.routes.follow(table, batches, history, baseline, numbers)
 
     def _apply_batch(self, batch: ChangeBatch, route: Route, done: list[AppliedTable]) -> bool:
-        """Applies a batch. Returns False if the table is suspended by it."""
+        """Applies a batch. Returns False if it suspended the table."""
         table, baseline = batch.table, self.history.baselines.get(batch.table)
         self._alter(batch, route, baseline)
         if batch.range.is_empty:
@@ -150,13 +152,13 @@ class TableApplier:
         applier = None
         if rules is not None:
             applier = rules.of(table, route.relation, window=batch.open_window, logged=batch.logged)
-        adds = applier is not None and applier.adds_columns
-        if adds or route.relation != route.before or not exists:
+        adds_columns = applier is not None and applier.adds_columns
+        if adds_columns or route.relation != route.before or not exists:
             reach("apply.layout")
             (applier or self.target).alter(table, route.before, route.relation)
 
     def _nothing(self, table: str, end: int) -> AppliedTable:
-        """Returns the row to record if no changes are left up to a change number."""
+        """Returns the row to record if there are no changes to apply up to a change number."""
         progress = self.target.progress(table)
         version = None if progress is None else self.target.version_at(table, progress)
         outcome = ApplyOutcome(version=version)

@@ -1,4 +1,4 @@
-"""Layouts, baselines and progress of a task's tables, as apply knows them."""
+"""Caches of what apply needs of the tables of a task: layouts and baselines, and progress."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TableHistory:
         self.baselines: dict[str, Baseline] = {}
 
     def refresh(self) -> set[str] | None:
-        """Reads the control tables again if they have changed. Returns the tables whose baseline is another
-        one than before (none, the first time); None if nothing has changed."""
+        """Reads the control tables again if they have changed. Returns the tables with a new baseline (none
+        the first time); None if nothing has changed."""
         versions = (lake.version(self._paths.relations), lake.version(self._paths.baselines))
         if versions == self._versions:
             return None
@@ -35,39 +35,42 @@ class TableHistory:
 
 
 def lacks_baseline(baseline: Baseline, progress: int | None) -> bool:
-    """Whether a target cannot have the rows of a table's newest baseline, which was loaded into it.
+    """Whether a target no longer has the newest baseline of its table, which was loaded into it.
 
-    `progress`: its last change number (None: it does not exist). A baseline sets it to `after`.
+    `progress`: the target's progress, which a baseline sets to `after`; None if the target does not exist.
     """
     return progress is None or progress < baseline.after
 
 
 class TableProgress:
-    """The last change numbers that tables have in their target and their key log. They are read from the
-    target once, until `forget`. Any thread may use it, for one table one thread at a time."""
+    """The last change numbers that tables have in their target and their key log.
+
+    They are read from the target once, until `forget`. Any thread may use it, but only one at a time for a
+    table.
+    """
 
     def __init__(self, target: Target, rules: TaskRules | None, history: TableHistory) -> None:
         self._target, self._rules, self._history = target, rules, history
         self._known: dict[str, ChangeNumber | None] = {}
 
     def of(self, table: str) -> ChangeNumber | None:
-        """The last change number that a table has in its target and its key log; None: nothing was applied.
+        """The last change number that a table has in its target and its key log; None if nothing was applied.
 
         Raises:
-            BaselineNeededError: its target has not the rows of the table's baseline.
+            BaselineNeededError: the target does not have the rows of the table's baseline.
         """
         if table not in self._known:
             progress = self._target.progress(table)
-            self._refuse_gone(table, progress)
+            self._refuse_lost_baseline(table, progress)
             if self._rules:
                 baseline = self._history.baselines.get(table)
                 self._rules.found(table, progress, baseline.after if baseline else None)
-            # What a crash has kept from the key log is read again, for the key log alone.
+            # Changes that a crash has kept from the key log are read again, only to log them.
             logged = self._logged(table)
             self._known[table] = progress if logged is None or progress is None else min(progress, logged)
         return self._known[table]
 
-    def _refuse_gone(self, table: str, progress: int | None) -> None:
+    def _refuse_lost_baseline(self, table: str, progress: int | None) -> None:
         baseline = self._history.baselines.get(table)
         if baseline is None:
             return
@@ -79,12 +82,12 @@ class TableProgress:
         baseline = self._history.baselines.get(table)
         if self._rules is None or logged is None or baseline is None or logged >= baseline.after:
             return logged
-        # The baseline has these changes: none of them is logged, and they may be removed already.
+        # The baseline has these changes: they are not logged, and may have been removed.
         self._rules.passed(table, baseline.after)
         return baseline.after
 
     def forget(self, tables: Iterable[str] | None = None) -> None:
-        """Reads the progress of tables (None: all) again when it is next asked for."""
+        """Discards the progress of tables (by default of all), so that it is read again."""
         for table in list(self._known) if tables is None else tables:
             self._known.pop(table, None)
 

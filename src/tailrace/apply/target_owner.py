@@ -1,8 +1,8 @@
-"""The owner of a target: one task. The target names it, and other tasks are refused before they write.
+"""The owner of a target: one task. Other tasks are refused before they write.
 
-A Delta target has it in its property `tailrace.owner`; a database has a table with the source of each task
-name. The owner is the task's name with the identity of its source: tasks of one name may run in two places.
-A target that several sources feed (`constants` in the key) has no owner.
+A Delta target stores its owner in the property `tailrace.owner`; a database has a table with the source of
+each task name. The owner is the task's name with the identity of its source, as two tasks may have the same
+name. A target that several sources feed (`constants` in the key) has no owner.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from ..state.baselines import Baseline
 from ..targets.multi_source import TargetLocation
 from ..targets.postgresql import task_names
 from ..targets.postgresql.connection import Database, open_session
-from .target_places import applied_places
+from .mapping.table_map import applied_places
 
 OWNER = "tailrace.owner"
-"""The property of Delta targets."""
+"""The property of a Delta target that names its owner."""
 _APP = "tailrace/"
-_TAKE = "give this task a target of its own (`target`), or take the table over: `tailrace take-over TASK %s`"
+_TAKE = "give this task another target (`target`), or take the table over: `tailrace take-over TASK %s`"
 
 
 def source_of(task: Task, identity: Mapping[str, str] | None = None) -> str:
-    """The identity of a task's source in one word, by default of the source whose stream it has; empty while
-    that is not known."""
+    """The identity of a task's source as one text, by default from its newest stream; may be empty."""
     known = streams.server_of(streams.newest(task).identity if identity is None else identity)
     return "/".join(text for _, text in sorted(known.items()))
 
 
 def owner_of(task: Task, identity: Mapping[str, str] | None = None) -> str:
-    """A task as the owner of targets: its name and its source."""
+    """The text that names a task as the owner of targets: its name and its source."""
     return f"{task.name} {source_of(task, identity)}".rstrip()
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two owners are one task, as far as their sources are known.
+    """Whether two owners are the same task, as far as their sources are known.
 
     >>> is_same("shop a/7", "shop a/7"), is_same("shop a/7", "shop"), is_same("shop a/7", "shop b/7")
     (True, True, False)
@@ -54,20 +53,20 @@ def is_same(one: str, other: str) -> bool:
 
 
 def claim(path: str, owner: str) -> None:
-    """Names the owner of a Delta target that has none.
+    """Sets the owner of a Delta target that has none.
 
     Raises:
         ApplyError: another task owns it.
     """
-    said = recorded(path)
-    if said is None:
-        own(path, owner)
-    elif not is_same(said, owner):
-        raise ApplyError(_belongs(path, said), where=path, hint=_TAKE % "TABLE")
+    present = recorded(path)
+    if present is None:
+        set_owner(path, owner)
+    elif not is_same(present, owner):
+        raise ApplyError(_belongs(path, present), where=path, hint=_TAKE % "TABLE")
 
 
-def own(path: str, owner: str) -> None:
-    """Makes a task the owner of a Delta target, whoever was it."""
+def set_owner(path: str, owner: str) -> None:
+    """Sets the owner of a Delta target, also if it has another one."""
     guards.check()
     lake.retried(
         lambda: DeltaTable(path).alter.set_table_properties({OWNER: owner}, raise_if_not_exists=False)
@@ -75,13 +74,13 @@ def own(path: str, owner: str) -> None:
 
 
 def recorded(path: str) -> str | None:
-    """The owner that a Delta target names; None if it names none."""
+    """The owner of a Delta target; None if it has none."""
     with lake.opened(path) as now:
         return now.metadata().configuration.get(OWNER)
 
 
 def claim_targets(task: Task, tables: Sequence[str]) -> None:
-    """Names the task as the owner of those Delta targets of earlier releases that exist."""
+    """Sets the task as the owner of its existing Delta targets that have none."""
     owner = owner_of(task)
     for place in applied_places(task, tables).values() if not task.target.database else ():
         if not place.partition and lake.exists(path := task.target_path(place.target)):
@@ -91,14 +90,14 @@ def claim_targets(task: Task, tables: Sequence[str]) -> None:
 def owner_findings(
     task: Task, tables: Sequence[str], owner: str, baselines: Mapping[str, Baseline]
 ) -> list[Finding]:
-    """Errors for targets that belong to another task than `owner`; none while a database cannot be asked."""
+    """Errors for targets that belong to another task; none while a database cannot be reached."""
     if not task.target.database:
         places = applied_places(task, tables).items()
         found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
         return [
-            Finding("error", _belongs(task.target_path(place.target), said), t, _TAKE % t, t)
+            Finding("error", _belongs(task.target_path(place.target), other), t, _TAKE % t, t)
             for t, place in places
-            if (said := found[t])
+            if (other := found[t])
         ]
     at, (name, _, source) = Database.of(task.target.database), owner.partition(" ")
     with suppress(ApplyError), open_session(at, at.label) as on:
@@ -108,28 +107,30 @@ def owner_findings(
 
 
 def refuse_other(task: Task, place: TargetLocation, taken: Baseline) -> None:
-    """Raises ConfigError if a Delta target belongs to another task than the one whose baseline it had."""
-    if said := other_owner(task, place, owner_of(task), taken):
+    """Raises ConfigError if a Delta target that had the baseline of a task belongs to another task."""
+    if other := other_owner(task, place, owner_of(task), taken):
         path = task.target_path(place.target)
-        raise ConfigError(_belongs(path, said), where=taken.table, hint=_TAKE % taken.table)
+        raise ConfigError(_belongs(path, other), where=taken.table, hint=_TAKE % taken.table)
 
 
 def other_owner(task: Task, place: TargetLocation, owner: str, taken: Baseline | None) -> str | None:
-    """The other task that a Delta target belongs to; None if there is none. A target without an owner belongs
-    to those that have written to it since the task's own baseline (`taken`)."""
+    """The other task that a Delta target belongs to; None if it belongs to no other task.
+
+    A target without an owner belongs to the tasks that have written to it since the task's own baseline
+    (`taken`).
+    """
     path = task.target_path(place.target)
     if not lake.exists(path):
         return None
-    if (said := recorded(path)) is not None:
-        return None if is_same(said, owner) else said
+    if (present := recorded(path)) is not None:
+        return None if is_same(present, owner) else present
     apps = applications(path, taken.version if taken else None)
     others = {name for app in apps if app.startswith(_APP) and (name := _other(task, place, app))}
     return ",".join(sorted(others)) or None
 
 
 def _other(task: Task, place: TargetLocation, app: str) -> str | None:
-    """The other task that an app id is of; None if it is this one, or if its rows are told apart from those
-    of this one."""
+    """The other task that an app id belongs to; None if it is this task, or writes other rows."""
     name, _, part = app.removeprefix(_APP).partition("/")
     return None if name == task.name or (part and place.partition) else name
 

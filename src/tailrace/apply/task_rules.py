@@ -1,4 +1,4 @@
-"""The rules of a task's tables, and the one key log of all of them."""
+"""The rules of the tables of a task, and their common key log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableRules:
-    """How one table of a task is applied; `transactional`: a commit of the target for each transaction."""
+    """The rules of one table of a task.
+
+    Attributes:
+        rules: the rules.
+        transactional: whether each transaction of the source is a commit of the target.
+    """
 
     rules: Rules = field(default_factory=Rules)
     transactional: bool = False
@@ -36,13 +41,14 @@ class TaskRules:
 
     Args:
         target: the task's target.
-        of_table: the rules of `schema.table`.
+        of_table: returns the rules of a table.
         root: folder of the exceptions.
         task: the task's name: `TASK_NAME` in exceptions, `group_id` in the key log.
-        keylog: the key log, made with `at_once=False`.
+        keylog: the key log, created with `at_once=False`.
         suspensions: where tables are suspended.
-        runs: returns the runs of tables (subscription -> `run_id`), and begins missing ones.
+        runs: returns the runs of tables (subscription -> `run_id`), and starts missing ones.
         tokens: returns the tokens of baseline windows that were read from the log.
+        warned: writes warnings.
     """
 
     def __init__(
@@ -70,13 +76,17 @@ class TaskRules:
     def of(
         self, table: str, relation: Relation, *, window: bool = False, logged: bool = False
     ) -> RulesApplier | None:
-        """Returns what applies changes of a table; None: the target alone, without rules and key log.
+        """Returns the applier of a table; None if it has neither rules nor a key log.
 
-        `window`: rows of a baseline may have the changes already, so they are upserted without conflicts.
-        `logged`: the key log has the changes, and they are not logged again.
+        Args:
+            table: the table.
+            relation: the layout of its changes.
+            window: whether the changes are in the open window of a baseline, which may have them already:
+                they are upserted without conflicts.
+            logged: whether the key log has the changes already: they are not logged again.
 
         Raises:
-            ConfigError: the table has no key, and deleted rows are to be marked.
+            ConfigError: deleted rows are to be marked, and the table has no key.
         """
         rules = self._of_table(table).rules
         if not relation.key:
@@ -102,11 +112,11 @@ class TaskRules:
         return self._of_table(table).transactional
 
     def archives(self, table: str) -> bool:
-        """Whether a table's changes become rows themselves."""
+        """Whether a table's target is an archive of its changes."""
         return self._of_table(table).rules.mode == "archive"
 
     def logged(self, table: str) -> ChangeNumber | None:
-        """The last change number in a table's key log; None: the table has no key log."""
+        """The last change number in a table's key log; None if the table has no key log."""
         if self._log.mode == "off":
             return None
         self._recover()
@@ -119,8 +129,12 @@ class TaskRules:
                 self._recovered = True
 
     def begin(self, progress: Mapping[str, ChangeNumber | None]) -> None:
-        """Starts to log tables after their progress, before any change of them is applied, so that a crash
-        finds what is to be logged. Gives them their runs, and logs the tokens of baseline windows."""
+        """Starts to log tables after their progress. Assigns their runs, and logs the tokens of baseline
+        windows.
+
+        It is called before any change is applied, so after a crash it is known which changes are to be
+        logged.
+        """
         if self._log.mode == "off":
             return
         tokens = self._tokens() if self._tokens else []
@@ -132,21 +146,22 @@ class TaskRules:
         self._log.flush()
 
     def passed(self, table: str, number: ChangeNumber) -> None:
-        """Notes that a table's changes up to a number are not to be logged: a baseline has them, or they were
-        applied without the key log."""
+        """Notes that the changes of a table up to a number are not logged: a baseline has them, or they were
+        applied without a key log."""
         if self._log.state(table).progress is not None:
             self._log.commit(table, number)
 
     def applied(self, table: str, number: ChangeNumber) -> None:
-        """Notes the changes that a target got while the key log is off. If it is set again, it starts after
-        them."""
+        """Notes the changes that a target got while the key log is off: they are never logged."""
         if self._log.mode == "off":
             self.passed(table, number)
 
     def found(self, table: str, progress: ChangeNumber | None, baseline: ChangeNumber | None) -> None:
-        """Notes the changes that a target has already, if the key log is off: a crash has kept them from the
-        key log, and it was set to off afterwards. `baseline`: the last change number of the table's baseline,
-        whose changes are never logged."""
+        """If the key log is off, notes the changes that a target has and the key log does not. This happens
+        if the key log was switched off after a crash.
+
+        `baseline`: the last change number of the table's baseline, whose changes are never logged.
+        """
         if self._log.mode != "off" or self._log.state(table).progress is None:
             return
         self._recover()
@@ -155,8 +170,8 @@ class TaskRules:
             return
         if (known := max(logged, order_key(baseline))) < progress:
             what = (
-                f"its target has the changes {known + 1} to {progress}, which the key log has not; it is "
-                "off, so they are never logged"
+                f"its target has changes {known + 1} to {progress}, but the key log does not have them and "
+                "is off: they are never logged"
             )
             self._warned("key log", table, what)
         self.passed(table, progress)
@@ -166,23 +181,25 @@ class TaskRules:
         ApplyExceptions(self._root, self._task).reset_counts(table, self._of_table(table).rules.limits)
 
     def forget(self, *, key_log: bool = False) -> None:
-        """Reads the notes of targets again before the next batch, and tries again the change for which a
-        table was to be suspended. `key_log`: another process may have written to the key log; it is read
-        again, too."""
+        """Discards what was read from targets, and suspensions that were not carried out: their changes are
+        applied again.
+
+        `key_log`: the key log is read again too, as another process may have written to it.
+        """
         if key_log:
             self._log.forget()
         self._recovered = False
         self._suspends.clear()
 
     def flush(self) -> None:
-        """Makes logged rows visible, then suspends the tables whose batches ended at a change. The key log of
-        a suspended table is complete."""
+        """Makes the logged rows visible, then suspends the tables whose batches ended at a change. So the key
+        log of a suspended table is complete."""
         self._log.flush()
         while self._suspends:
             self._suspends.pop(0)()
 
     def _refuse_other_mode(self, table: str, relation: Relation, rules: Rules) -> None:
-        """Refuses a target that another mode has filled; checks a table once."""
+        """Refuses a target that was filled in another mode. Checks each table once."""
         with self._lock:
             if table in self._checked:
                 return

@@ -1,7 +1,7 @@
-"""Changes cut into the source's transactions, for targets that commit each of them.
+"""Cuts batches into the transactions of the source, for targets that commit each transaction separately.
 
-A change without a transaction counts as one transaction. If a source does not order by commit, the numbers of
-transactions overlap. Those that overlap count as one.
+A change without a transaction counts as one. If a source does not order changes by commit, the change numbers
+of transactions overlap; overlapping transactions count as one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ Ints = npt.NDArray[np.int64]
 
 
 def by_transaction(batch: ChangeBatch, memory_bytes: int | None) -> Iterator[ChangeBatch]:
-    """Yields the transactions of a batch in order, each as a batch. Changes are read once, a part of the
-    batch at a time if they take more than a third of the memory. Its merge reads a transaction that does.
+    """Yields the transactions of a batch in order, each as a batch.
+
+    Changes are read once. If they take more than a third of the memory, they are read in parts; a transaction
+    that does is read by its merge.
     """
     batch = batch.located()
     rows = collect(batch.read_whole(), batch.schema, memory_bytes)
@@ -46,7 +48,7 @@ def by_transaction(batch: ChangeBatch, memory_bytes: int | None) -> Iterator[Cha
         rows, numbers = rows.take(pa.array(order)), numbers[order]
     last = ends(numbers, _transactions(rows))
     edges = np.searchsorted(numbers, last, "right").tolist()
-    numbers_to = [*last.tolist()[:-1], batch.range.end]  # after the last one there are no changes
+    numbers_to = [*last.tolist()[:-1], batch.range.end]  # the last one has no changes after it
     begin, start = 0, batch.range.start
     for end, number in zip(edges or [0], numbers_to, strict=True):
         yield replace(batch, range=ChangeRange(start, number), rows=rows.slice(begin, end - begin))
@@ -54,11 +56,10 @@ def by_transaction(batch: ChangeBatch, memory_bytes: int | None) -> Iterator[Cha
 
 
 def middle_of(batch: ChangeBatch) -> int:
-    """The change number near the middle of a located batch with which all transactions that have begun have
-    ended.
+    """The change number nearest to the middle of a located batch at which no transaction is open.
 
     Raises:
-        ApplyError: the batch is one transaction.
+        ApplyError: the batch is a single transaction.
     """
     if (found := _middle(batch)) is None:
         raise ApplyError(
@@ -90,14 +91,14 @@ def _numbers(seq: pa.Array | pa.ChunkedArray) -> Ints:
 
 
 def _transactions(rows: pa.Table) -> pa.ChunkedArray:
-    """The transaction of each change; its sequence where it has none."""
+    """The transaction of each change; its change sequence if it has none."""
     if _TRANSACTION not in rows.schema.names:
         return rows[_SEQ]
     return pc.coalesce(rows[_TRANSACTION], rows[_SEQ])
 
 
 def ends(numbers: Ints, transaction: pa.ChunkedArray) -> Ints:
-    """The change numbers, ascending, with which all transactions that have begun have ended.
+    """The change numbers, ascending, at which no transaction is open.
 
     >>> numbers, of = np.array([1, 2, 2, 3, 4, 5, 6]), ["a", "a", "a", "b", "c", "b", "d"]
     >>> ends(numbers, pa.chunked_array([of])).tolist()

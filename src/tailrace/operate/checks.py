@@ -234,7 +234,7 @@ def gone_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
                 TARGET_MISSING_HINT % t,
                 t,
             )
-            for t in Needs(task).gone(tables)
+            for t in Needs(task).without_baseline(tables)
         ]
     return []
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..apply.checks.target import refuse_to_drop
+from ..apply.mapping.table_map import applied_places
 from ..apply.required_changes import Needs
-from ..apply.target_owner import own, owner_of
-from ..apply.target_places import applied_places
+from ..apply.target_owner import owner_of, set_owner
 from ..capture.ddl_watch import moved_tables
 from ..capture.table_selection import drop_targets, gets_identity, select_tables, wanted_tables
 from ..config.policies import MEDIUM
@@ -155,7 +155,7 @@ def take_over(task: Task, patterns: Sequence[str]) -> list[str]:
     if not paths:
         raise ConfigError(f"no table that matches {', '.join(patterns)} has a target", where=task.target.path)
     for path in paths.values():
-        own(path, owner)
+        set_owner(path, owner)
     return sorted(paths)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..apply import target_mode as effects
+from ..apply import target_mode
 from ..apply.rules import RulesApplier
-from ..apply.vendor import incoming
+from ..apply.vendor import sequence_stats, upsert
+from ..apply.vendor.applied_files import AppliedFiles, refuse_late
 from ..apply.vendor.applier import VendorApplier
-from ..apply.vendor.incoming import Incoming
-from ..apply.vendor.late_changes import LateChanges
+from ..apply.vendor.change_stats import ChangeStats, scan
 from ..apply.vendor.mapping import map_vendor_tables
+from ..apply.vendor.sequence_stats import Files
 from ..apply.vendor.table_names import TableNames
 from ..config.table_settings import mode_of
 from ..config.tables_file import TablesFile
@@ -31,15 +32,14 @@ from ..model.positions import order_key
 from ..model.types import element_type, is_lake_type
 from ..targets.base import Target
 from ..targets.images import refused
-from . import vendor_notes, vendor_progress, vendor_reading, vendor_target
+from . import vendor_notes, vendor_reading, vendor_target
 from .keylog_runs import Group, Runs, Subscription
-from .vendor_progress import VendorProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_ANEW = "remove the target, then apply a full load with the new layout, and the changes after it"
+_NEW_LOAD = "remove the target, then apply a full load with the new layout, and the changes after it"
 _DONE = ("inserted", "updated", "deleted", "missing", "plan", "version")
 
 
@@ -49,9 +49,9 @@ class Ruling:
 
     Attributes:
         rules: the rules.
-        keylog: the path of the key log; None without a key log.
-        keylog_mode: the changes that are logged.
-        transactional: whether each transaction is one commit of the target.
+        keylog: path of the Delta table of the key log, if one is written.
+        keylog_mode: which rows it has.
+        transactional: each transaction is committed separately.
     """
 
     rules: Rules
@@ -68,10 +68,10 @@ def ruling(
     keylog_mode: str,
     transactional: bool = False,
 ) -> Ruling | None:
-    """Returns the rules of the options; None without such options: then changes are upserted without checks.
+    """The rules that the options ask for; None if they ask for none: changes are upserted without checks.
 
     Raises:
-        ConfigError: a mode, conflict or policy is unknown, or options contradict each other.
+        ConfigError: an unknown mode, conflict or policy; options that exclude each other.
     """
     try:
         chosen = mode_of(mode, soft_column)
@@ -103,132 +103,154 @@ def run(
 ) -> dict[str, Any]:
     """Applies the change tables at a path to the Delta tables under `target`, or to a PostgreSQL database.
 
-    A table without key options or metadata is keyless: its rows are identified by all of their values, which
-    its updates and deletes must have.
+    A table without key options or metadata is keyless: its rows are identified by all of their values, so its
+    updates and deletes must have them.
 
     Args:
-        fail: whether a bad row or an incomplete file is an error.
-        resume: whether suspended tables are resumed; otherwise they are skipped.
-        tables: the mappings of the tables (docs/mapping.md).
-        control: the folder of exceptions, suspended tables and rejects; by default the folder `target`.
-        skip_late: whether late changes are skipped; otherwise they are an error.
+        spark: the session.
+        changes: the path.
+        form: the name of the format.
+        given: its options.
+        target: folder or address.
+        app_id: the name of the call's progress.
+        fail: whether bad rows and incomplete files stop the call.
+        dry_run: nothing is written.
+        ruling: rules and key log.
+        resume: suspended tables continue; otherwise they are skipped.
+        tables: the mappings (docs/mapping.md).
+        control: folder of exceptions, suspended tables and rejects; by default `target`, if it is a folder.
+        skip_late: changes below the progress of their target are skipped; otherwise they stop the call.
 
     Returns:
-        `tables` (one dictionary a table: name, rows by kind, results, and with `ruling` the changes by action
-            and by conflict), `bad` (the number of rejected rows), `rejects` (their path) and `notes`.
+        `tables`, a dictionary for each table: name, rows by kind, results, and with `ruling` the changes by
+        action and by conflict; `bad`, the number of rejected rows; `rejects`, their path; `notes`.
 
     Raises:
         ConfigError: a mapping does not fit its table.
-        FormatError: a row is bad or a file is incomplete, and `fail`; or change sequences have no order.
-        ApplyError: changes cannot be applied, are late, or have no known target.
+        FormatError: a bad row or an incomplete file, with `fail`; change sequences that progress cannot use.
+        ApplyError: late changes, changes of an unknown target, changes that cannot be applied.
     """
-    kept = vendor_target.control_folder(target, control)
-    names, passed = TableNames(kept, app_id), LateChanges(kept, app_id)
-    side = vendor_reading.named(convert.side(form, changes, given), names)
-    files = vendor_reading.WholeFiles(spark, side, fail=fail)
-    read, found, numbers = vendor_reading.read(spark, side, passed)
-    files.again()
+    folder = vendor_target.control_folder(target, control)
+    names, applied = TableNames(folder, app_id), AppliedFiles(folder, app_id)
+    side = vendor_reading.with_names(convert.side(form, changes, given), names)
+    files = vendor_reading.IncompleteFiles(spark, side, fail=fail)
+    read, found, stats = vendor_reading.read(spark, side, applied)
+    files.check_new()
     watched = {n: (ct, *convert.observed(ct, [], fail=fail)) for n, ct in found.changes.items()}
     good = {n: ct.with_df(df) for n, (ct, df, _) in watched.items() if n not in found.apart}
-    through = map_vendor_tables(
+    mapped = map_vendor_tables(
         spark,
         good,
         tables.table if tables else None,
         app_id,
-        {n for n in found.partial if passed.upto(n) >= 0},
+        incomplete={n for n in found.partial if applied.end(n) >= 0},
     )
     archive = ruling is not None and ruling.rules.mode == "archive"
-    _refuse_types(through.changes)
-    place, target, root = vendor_target.open_target(spark, target, app_id, control, through.places)
+    _refuse_types(mapped.changes)
+    place, target, root = vendor_target.open_target(spark, target, app_id, control, mapped.target_of)
     try:
-        good = vendor_reading.with_kept(place, through.changes, found, ruling.rules if ruling else Rules())
-        reached = {n: incoming.reached(place, n) for n in good}
-        if not archive:  # which keeps headers, too
-            new = {n for n in good if reached[n] >= 0 and not numbers[n].end_at(reached[n])}
-            found, good = vendor_reading.with_columns(found, good, new)
-        numbers = {n: numbers[n] for n in good}
-        for name in reversed(list(found.apart)):  # those first that tell how others are to be read
+        good = vendor_reading.as_in_target(place, mapped.changes, found, ruling.rules if ruling else Rules())
+        reached = {n: upsert.reached(place, n) for n in good}
+        if not archive:  # an archive keeps headers, too
+            changed = {n for n in good if 0 <= reached[n] < stats[n].end(reached[n])}
+            found, good = vendor_reading.without_bare(found, good, changed)
+        stats = {n: stats[n] for n in good}
+        for name in reversed(list(found.apart)):  # tables that say how others are read come first
             watched[name][2].figures()  # their bad rows stop the call before anything is written
-        progress = VendorProgress.of(root, app_id, passed, read.changes, numbers, through.digests, reached)
-        good = {n: vendor_progress.followed(ct, numbers[n], reached[n]) for n, ct in good.items()}
-        looks = vendor_reading.known(numbers, {n: df for n, (_, df, _) in watched.items()}, good)
-        late = progress.check(changes, skip_late=skip_late)
+        good = {n: sequence_stats.numbered(ct, stats[n], reached[n]) for n, ct in good.items()}
+        known = vendor_reading.known_stats(stats, {n: df for n, (_, df, _) in watched.items()}, good)
+        applied.check_mappings(mapped.digests, reached)
+        late = applied.late(stats, reached, _counter(read))
+        refuse_late({} if skip_late else late, changes)
         if not dry_run:
-            _begins(progress, names, found, good)
-        held = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
-        applied: list[dict[str, Any]] = []
+            applied.record(stats, mapped.digests, reached)
+            names.record({n: i for n, i in found.ids.items() if n in good and n not in found.unnamed})
+        suspensions = _suspensions(root, app_id, good if resume else (), dry_run=dry_run)
+        results: list[dict[str, Any]] = []
         with _running(ruling, app_id, changes, place, target, root, good, dry_run=dry_run) as log:
-            applier = _applier(ruling, place, root, app_id, log, held)
+            rules = _rules_applier(ruling, place, root, app_id, log, suspensions)
             try:
-                applied.extend(_each(applier, place, held, good, looks, ruling, root, dry_run=dry_run))
+                results.extend(_each(ruling, rules, place, suspensions, good, known, root, dry_run=dry_run))
             finally:
-                _note(names, place, {} if dry_run else reached, found, applied)
-            if not dry_run:
-                progress.ends(place)
-    except BaselineNeededError as error:  # no task is there that would take one
-        raise ApplyError(error.what, where=error.where, hint=_ANEW) from error
+                _record_unnamed(names, place, {} if dry_run else reached, found, results)
+    except BaselineNeededError as error:  # no task takes a baseline here
+        raise ApplyError(error.what, where=error.where, hint=_NEW_LOAD) from error
     except Exception as error:
-        why = refused(error, changes) or convert.reason(error, changes)
-        if (said := vendor_notes.explain_null_key(why, found)) is error:
+        reason = refused(error, changes) or convert.reason(error, changes)
+        if (shown := vendor_notes.explain_null_key(reason, found)) is error:
             raise
-        raise said from error
-    report = _report(watched, applied)
+        raise shown from error
+    report = _report(watched, results)
     if (bad := sum(t.bad for t in report.tables.values())) and not dry_run:
         convert.keep_aside(spark, side, root, replace(found, pending={}), report)
-    unkeyed = [n for n, ct in good.items() if not (ct.key or archive)]
+    keyless = [n for n, ct in good.items() if not (ct.key or archive)]
     return {
-        "tables": applied,
+        "tables": results,
         "bad": bad,
         "rejects": report.rejects,
-        "notes": [*files.notes, *vendor_notes.notes(found, unkeyed, late, report, changes)],
+        "notes": [*files.notes, *vendor_notes.notes(found, keyless, late, report, changes)],
     }
 
 
-def _applier(
-    ruling: Ruling | None, target: Target, root: str, task: str, log: KeyLog | None, held: SuspensionStore
-) -> VendorApplier | None:
-    """Returns the applier under rules; None without rules."""
+def _counter(read: Read) -> Callable[[str, int], Files]:
+    """Returns a function that counts a table's changes up to a number, by file."""
+    return lambda table, end: sequence_stats.scan(read.changes[table], end).passed
+
+
+def _rules_applier(
+    ruling: Ruling | None,
+    place: Target,
+    root: str,
+    app_id: str,
+    log: KeyLog | None,
+    suspensions: SuspensionStore,
+) -> RulesApplier | None:
+    """Returns what applies changes under rules; None without rules."""
     if ruling is None:
         return None
-    rules = RulesApplier(target, ruling.rules, root=root, task=task, keylog=log, suspensions=held)
-    return VendorApplier(rules, root)
-
-
-def _report(
-    watched: Mapping[str, tuple[Any, Any, RowCount]], applied: Iterable[Mapping[str, Any]]
-) -> ConversionReport:
-    """Returns the outcome of the rows that were read."""
-    report = ConversionReport()
-    passed_over = {one["table"] for one in applied if one.keys() == {"table", "suspended"}}
-    for name, (_, _, seen) in watched.items():
-        if name not in passed_over:  # its rows were not read
-            got = seen.figures()
-            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
-            report.tables[name] = TableReport(got["rows"], got["bad"], finer, got["again"])
-    return report
+    return RulesApplier(place, ruling.rules, root=root, task=app_id, keylog=log, suspensions=suspensions)
 
 
 def _each(
-    applier: VendorApplier | None,
-    place: Target,
-    held: SuspensionStore,
-    good: Mapping[str, ChangeTable],
-    looks: Mapping[str, Incoming],
     ruling: Ruling | None,
+    rules: RulesApplier | None,
+    place: Target,
+    suspensions: SuspensionStore,
+    good: Mapping[str, ChangeTable],
+    known: Mapping[str, ChangeStats],
     root: str,
     *,
     dry_run: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Applies the tables one after the other, and yields the results; tables of `looks` are not scanned
-    again."""
-    for table, ct in sorted(good.items()):
-        if applier is not None:
-            cut, look = ruling is not None and ruling.transactional, looks.get(table)
-            yield _under_rules(applier, place, table, ct, look, transactional=cut, dry_run=dry_run)
-        elif (why := held.reason(table)) is not None:
-            yield {"table": table, "suspended": why}
+    """Applies the tables one after the other. Yields the row of the result of each."""
+    for name, ct in sorted(good.items()):
+        if ruling is not None and rules is not None:
+            yield _under_rules(
+                VendorApplier(rules, root),
+                place,
+                ct,
+                known.get(name),
+                transactional=ruling.transactional,
+                dry_run=dry_run,
+            )
+        elif (why := suspensions.reason(name)) is not None:
+            yield {"table": name, "suspended": why}
         else:
-            yield _one(place, table, ct, looks.get(table), root, dry_run=dry_run)
+            yield _upserted(place, ct, known.get(name), root, dry_run=dry_run)
+
+
+def _report(
+    watched: Mapping[str, tuple[Any, Any, RowCount]], results: Iterable[Mapping[str, Any]]
+) -> ConversionReport:
+    """The counts of the rows that were read; without suspended tables, whose rows were not."""
+    report = ConversionReport()
+    skipped = {one["table"] for one in results if one.keys() == {"table", "suspended"}}
+    for name, (_, _, seen) in watched.items():
+        if name not in skipped:
+            got = seen.figures()
+            finer = {convert.FRACTION: got[FINER]} if got.get(FINER) else {}
+            report.tables[name] = TableReport(got["rows"], got["bad"], finer, got["again"])
+    return report
 
 
 def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
@@ -246,49 +268,48 @@ def _refuse_types(changes: Mapping[str, ChangeTable]) -> None:
         raise UnsupportedError(
             f"types that no target supports: {'; '.join(wrong)}",
             where=", ".join(sorted({w.partition(":")[0] for w in wrong})),
-            hint="leave these columns out, or convert them with a mapping (`--tables FILE`); "
-            "a key has no arrays",
+            hint="leave these columns out or convert them: `--tables FILE` with a mapping; a key cannot have "
+            "arrays",
         )
 
 
 def _suspensions(root: str, app_id: str, resumed: Iterable[str], *, dry_run: bool) -> SuspensionStore:
-    """Returns the suspended tables, without those that are resumed."""
-    held = Suspensions(root, app_id)
+    """The suspended tables, without those that are resumed."""
+    suspensions = Suspensions(root, app_id)
     if dry_run:
-        return held.without(resumed)
+        return suspensions.without(resumed)
     for table in resumed:
-        held.resume(table)
-    return held
+        suspensions.resume(table)
+    return suspensions
 
 
-def _begins(
-    progress: VendorProgress, names: TableNames, found: Read, good: Mapping[str, ChangeTable]
-) -> None:
-    """Notes the changes that targets are about to get, and their ids, so that they are known after a
-    crash."""
-    progress.begins()
-    names.note({n: i for n, i in found.ids.items() if n in good and n not in found.unnamed})
-
-
-def _note(
+def _record_unnamed(
     names: TableNames,
     target: Target,
     before: Mapping[str, int],
     found: Read,
-    applied: Iterable[Mapping[str, Any]],
+    results: Iterable[Mapping[str, Any]],
 ) -> None:
-    """Notes the vendor's ids of the tables that have a target now; `before` is the earlier progress of
-    targets."""
-    there = {n: reached for n, reached in before.items() if incoming.reached(target, n) >= 0}
-    # Of one without a name whose target was there before, earlier changes are perhaps elsewhere; where
-    # nothing was inserted, its first name may come yet.
-    filled = {one["table"] for one in applied if one.get("inserted")}
-    sure = [n for n, reached in there.items() if n not in found.unnamed or (reached < 0 and n in filled)]
-    names.note({n: found.ids[n] for n in sure if n in found.ids})
+    """Records the vendor's ids of the tables whose rows give no name, if their target is sure.
+
+    It is sure if the call created and filled it. Earlier changes of another one may be in a target with a
+    name, and a table without inserts may still get its first name. `before`: the progress before the call.
+    """
+    filled = {one["table"] for one in results if one.get("inserted")}
+    sure = [
+        n
+        for n, reached in before.items()
+        if n in found.unnamed and n in filled and reached < 0 <= upsert.reached(target, n)
+    ]
+    names.record({n: found.ids[n] for n in sure if n in found.ids})
 
 
 def skips_late(on_late: str) -> bool:
-    """Returns whether late changes are skipped (`skip`) or refused (`fail`); ConfigError for other texts."""
+    """Whether late changes are skipped (`skip`), not refused (`fail`).
+
+    Raises:
+        ConfigError: another value.
+    """
     if on_late not in ("fail", "skip"):
         raise ConfigError(f"unknown treatment of late changes: {on_late!r}", hint="use fail or skip")
     return on_late == "skip"
@@ -306,10 +327,8 @@ def _running(
     *,
     dry_run: bool,
 ) -> Iterator[KeyLog | None]:
-    """Yields the key log, with a run of each table for the duration of the block; None without a key log.
-
-    Rows that a crash kept from the key log are added first, except in a dry run.
-    """
+    """The key log, with a run of each table until the block ends; None if none is written. Rows that a crash
+    kept from it are added first, except in a dry run."""
     if ruling is None or ruling.keylog is None:
         yield None
         return
@@ -321,56 +340,58 @@ def _running(
         return
     runs = Runs(ruling.keylog, Group(app_id, app_id, source, target))
     rules, mode = ruling.rules.mode, ruling.keylog_mode
-    held = Suspensions(root, app_id)
+    suspensions = Suspensions(root, app_id)
     log.runs |= runs.run_ids(Subscription(t, rules, mode) for t in sorted(tables))
     try:
         yield log
     except BaseException as error:
-        runs.end({t: held.reason(t) for t in tables}, error=str(error) or type(error).__name__)
+        runs.end({t: suspensions.reason(t) for t in tables}, error=str(error) or type(error).__name__)
         raise
-    runs.end({t: held.reason(t) for t in tables})
+    runs.end({t: suspensions.reason(t) for t in tables})
 
 
 def _under_rules(
     applier: VendorApplier,
     target: Target,
-    name: str,
     changes: ChangeTable,
-    look: Incoming | None,
+    stats: ChangeStats | None,
     *,
     transactional: bool,
     dry_run: bool,
 ) -> dict[str, Any]:
-    reached = incoming.reached(target, name)
-    apply = partial(applier.apply, found=look, transactional=transactional)
+    """Applies a table under rules. Returns its row of the result."""
+    reached = upsert.reached(target, changes.name)
+    apply = partial(applier.apply, stats=stats, transactional=transactional)
     done = applier.preview(changes) if dry_run else apply(changes)
-    row: dict[str, Any] = {"table": name, **done.counts, "progress": _known(reached)}
-    row |= {"up to": _known(max(order_key(done.end), reached))}
-    row |= {"actions": dict(done.actions), "conflicts": dict(done.conflicts), "flagged": done.flagged}
+    row: dict[str, Any] = {"table": changes.name, **done.counts, "progress": _known(reached)}
+    row |= {"up to": _known(max(order_key(done.end), reached)), "actions": dict(done.actions)}
+    row |= {"conflicts": dict(done.conflicts), "flagged": done.flagged}
     if not dry_run:
         row |= {k: asdict(done.outcome)[k] for k in _DONE}
     return row | {"suspended": done.suspended}
 
 
-def _one(
-    target: Target, name: str, changes: ChangeTable, look: Incoming | None, root: str, *, dry_run: bool
+def _upserted(
+    target: Target, changes: ChangeTable, stats: ChangeStats | None, root: str, *, dry_run: bool
 ) -> dict[str, Any]:
+    """Upserts a table. Returns its row of the result."""
+    name = changes.name
     if target.exists(name):
-        effects.check_mode(target, name, changes.columns, Rules())
-    reached = incoming.reached(target, name)
-    if look is None or dry_run or look.upto <= reached:  # otherwise its rows are counted by apply
-        look = incoming.look(changes)
-    counted = {k: look.counts[k] for k in "IUDT"}
-    row = {"table": name, **counted, "progress": _known(reached), "up to": look.upto}
+        target_mode.check_mode(target, name, changes.columns, Rules())
+    reached = upsert.reached(target, name)
+    if stats is None or dry_run or stats.end <= reached:  # nothing else would count the rows
+        stats = scan(changes)
+    row = {"table": name, **{k: stats.counts[k] for k in "IUDT"}, "progress": _known(reached)}
+    row |= {"up to": stats.end}
     if dry_run:
-        if incoming.is_new(target, look):
-            incoming.refuse_unclear(target, changes, look)
-            incoming.lay_out(target, look.relation, dry_run=True)
-        return {**row, "would do": "nothing: already applied" if reached >= look.upto else "apply"}
-    done = asdict(incoming.apply_one(target, changes, look, root))
+        if upsert.is_new(target, stats):
+            upsert.refuse_unidentified(target, changes, stats)
+            upsert.set_layout(target, stats.relation, dry_run=True)
+        return {**row, "would do": "nothing: already applied" if reached >= stats.end else "apply"}
+    done = asdict(upsert.apply_one(target, changes, stats, root))
     return row | {k: done[k] for k in _DONE}
 
 
 def _known(reached: int) -> int | None:
-    """Returns progress for a report: None if the target has none yet."""
+    """Returns progress for a report: None if nothing was applied."""
     return None if reached < 0 else reached

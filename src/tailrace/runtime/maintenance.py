@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import loaded
+from ..apply.mapping.table_map import applied_places
 from ..apply.target_owner import refuse_other
-from ..apply.target_places import applied_places
 from ..apply.vendor.openedge_tables import TRACKING_TABLE
 from ..capture.ddl_history import BEGINS
 from ..config.quantities import FOREVER, ago

@@ -66,15 +66,15 @@ def sharded(
     if many <= FEW and counts != UNKNOWN and shards <= 1:
         return rows.coalesce(1)
     spark = rows.sparkSession
-    lanes = max(spark.sparkContext.defaultParallelism, many // ROWS, shards)
+    partitions = max(spark.sparkContext.defaultParallelism, many // ROWS, shards)
     if counts == UNKNOWN:
-        lanes = max(lanes, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        partitions = max(partitions, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     at = rows.withColumn(_AT, F.xxhash64(*map(col, key)))
     if links:
         least = broadcast_small(_links(at), many).withColumnsRenamed({"key": _KEY, "least": _LEAST})
         at = at.join(least, col(_AT) == col(_KEY), "left")
         at = at.withColumn(_AT, F.coalesce(col(_LEAST), col(_AT))).drop(_KEY, _LEAST)
-    return at.repartitionById(lanes, F.pmod(col(_AT), F.lit(lanes)).cast("int")).drop(_AT)
+    return at.repartitionById(partitions, F.pmod(col(_AT), F.lit(partitions)).cast("int")).drop(_AT)
 
 
 def as_target_rows(rows: DataFrame) -> DataFrame:
@@ -121,13 +121,13 @@ class FoldTask:
 
     def shard(self, batches: Iterable[pa.RecordBatch]) -> Shard | None:
         """Returns a shard from rows in any order; None if it has no changes."""
-        held = list(batches)
-        if not held:
+        read = list(batches)
+        if not read:
             return None
         schema, kinds = schema_of(self.relation.columns), {SEQ: pa.string(), OPER: pa.string(), **_EXTRAS}
-        have = [pa.field(n, t) for n, t in kinds.items() if n in held[0].schema.names]
+        have = [pa.field(n, t) for n, t in kinds.items() if n in read[0].schema.names]
         wanted = pa.schema([*have, *schema])
-        rows = pa.Table.from_batches([typed(b, wanted) for b in held], wanted)
+        rows = pa.Table.from_batches([typed(b, wanted) for b in read], wanted)
         existing = pc.equal(rows[SEQ], "")
         changes = rows.filter(pc.invert(existing))
         if not changes.num_rows:

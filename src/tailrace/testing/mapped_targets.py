@@ -45,11 +45,10 @@ MARK = Column("gone", 99, "string", "string", "string")
 
 
 def locations(table: str) -> TargetLocation:
-    """Returns a table's target: `all.item` for `eu.item` and `us.item`, and a separate target for
-    other tables.
+    """Returns a table's target: `all.item` for `eu.item` and `us.item`, a separate one for other tables.
 
-        >>> locations("us.item"), locations("shop.item").target
-    (TargetPlace(target='all.item', partition={'site': 'us'}), 'shop.item')
+    >>> locations("us.item"), locations("shop.item").target
+    (TargetLocation(target='all.item', partition={'site': 'us'}), 'shop.item')
     """
     schema = table.partition(".")[0]
     return TargetLocation("all.item", {"site": schema}) if schema in ("eu", "us") else TargetLocation(table)
@@ -118,7 +117,7 @@ class MappedTargetConformance(TargetHooks):
 
         with pytest.raises(BaselineNeededError, match="has the columns"):
             filled.load(EU.with_columns([SITE, ID]), loaded.drop("v"), 6)
-        with pytest.raises(ApplyError, match="v would go from"):
+        with pytest.raises(ApplyError, match="v would be removed from"):
             filled.alter("eu.item", EU, EU.with_columns([SITE, ID]))
         for one in (EU, US):  # a column that rules add, and a wider type, for each source separately
             filled.alter(one.table, one, _wider(one).with_columns([*_wider(one).columns, MARK]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from ..apply.mapped_snapshots import CHANGED, loaded, made_with
+from ..apply.mapped_snapshots import CHANGED, is_loaded_with, loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.reading import read_changes
 from ..apply.route import Route
@@ -198,7 +198,7 @@ def _refusal(task: Task, one: TableDifference) -> str | None:
     if task.table(table).rule_mode == "archive":
         return "its target is an archive, not a copy of the source"
     digest, found = task_map(task, table).digest, loaded(task.control_path("mapped"))
-    if (made := made_with(digest, baseline_of(task, table), found)) is None:
+    if (made := is_loaded_with(digest, baseline_of(task, table), found)) is None:
         return f"{NOT_MAPPED} (`tailrace status`)"
     if not made:
         return CHANGED

@@ -1,4 +1,4 @@
-"""Checks before a run: tables of a target's database that were made by hand, and that a task would fill."""
+"""Checks before a run: existing tables in a target's database that a task would fill."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from ...targets.postgresql.connection import Database, open_session
 from ...targets.postgresql.existing_tables import OTHER_WAYS, can_adopt, exists_message, why_not_adoptable
 from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import added_by, rules_of
-from ..mapping.table_map import task_map
-from ..target_places import applied_places
+from ..mapping.table_map import applied_places, task_map
 
-_THERE = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL"
+_EXISTING = "SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL"
 
 
 def adoption_findings(
     task: Task, tables: Sequence[str], relation: Callable[[str], Relation]
 ) -> list[Finding]:
-    """Findings about tables that exist in place of new targets and do not fit; none for Delta targets, and
-    while the target cannot be asked. The columns of a table with a mapping are not compared. A table whose
-    target is about to be renamed is left out: it may have either name. `relation` returns a source table's
-    layout."""
+    """Findings about existing tables that have the names of new targets and do not fit.
+
+    Delta targets have no such findings, and a database that cannot be reached has none. The columns of a
+    table with a mapping are not compared. A table whose target is about to be renamed is left out, as its
+    target may have either name. `relation` returns the layout of a source table.
+    """
     if not task.target.database:
         return []
     moving = {t for t, one in lifecycle.read(task).items() if one.moving}
@@ -35,25 +36,31 @@ def adoption_findings(
     database = Database.of(task.target.database)
     progress = ProgressTable(database, task.name, places.__getitem__)
     with suppress(ApplyError), open_session(database, database.label) as mine:
-        there = {row[0] for row in mine.execute(_THERE, ([progress.target(t) for t in places],)).fetchall()}
-        others, new = list[Finding](), list[str]()
+        existing = {
+            row[0] for row in mine.execute(_EXISTING, ([progress.target(t) for t in places],)).fetchall()
+        }
+        findings, new = list[Finding](), list[str]()
         for table in places:
             try:
-                if _is_new(mine, progress, table) and progress.target(table) in there:
+                if _is_new(mine, progress, table) and progress.target(table) in existing:
                     new.append(table)
-            except ApplyError as error:  # another target of the table
+            except ApplyError as error:  # the table has another target
                 if not is_of_table(error):
                     raise
-                others.append(Finding("error", error.what, table, error.hint or "", table))
+                findings.append(Finding("error", error.what, table, error.hint or "", table))
         plain = [t for t in new if task_map(task, t).plain]
-        found = [one for t in plain for one in _of_table(task, mine, database, progress, relation(t))]
-        found += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
-        return others + found
+        findings += [one for t in plain for one in _of_table(task, mine, database, progress, relation(t))]
+        findings += [one for t in new if t not in plain for one in _of_mapped(mine, progress, t)]
+        return findings
     return []
 
 
 def _is_new(mine: Session, progress: ProgressTable, table: str) -> bool:
-    """Whether a table has no target yet; ApplyError if it has another one than the one that is asked for."""
+    """Whether a table has no target yet.
+
+    Raises:
+        ApplyError: it has a target with another name.
+    """
     if progress.read(mine, table) is not None:
         return False
     progress.refuse_two(mine, table)

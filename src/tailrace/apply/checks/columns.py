@@ -18,8 +18,7 @@ _ELSE = "rename %s at the source, or leave the table out (`source: {exclude: [%s
 
 
 def column_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """Findings for columns that differ in letter case only, or that have the name of a column that tailrace
-    adds, or keeps."""
+    """Findings for columns that differ only in letter case, or have a name that tailrace uses."""
     found: list[Finding] = []
     for table, names in source.columns(tables).items():
         if any(_of_table(task, table, names)):  # some of these may not be captured
@@ -37,11 +36,11 @@ def _of_table(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]
             )
             yield Finding("error", what, table, _ELSE % ("one", table), table)
         if name.lower() in _OWN:
-            what = f"the column {name} is named like one of those that every change table has"
+            what = f"the column {name} has the name of a column that every change table has"
             yield Finding("error", what, table, _ELSE % ("it", table), table)
         if plain_name(name) != name and plain_name(name) in names:
             what = (
-                f"the column {name} is named like one in which a change table keeps the values of a column "
+                f"the column {name} has the name under which a change table stores former values of a column "
                 "whose type has changed"
             )
             yield Finding("error", what, table, _ELSE % ("it", table), table)
@@ -49,7 +48,7 @@ def _of_table(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]
 
 
 def _marked(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]:
-    """A finding if the column that marks deleted rows is there already; a database distinguishes case."""
+    """A finding if the column that marks deleted rows exists already; a database distinguishes case."""
     one, wanted = task.table(table), task_map(task, table)
     if one.rule_mode != "soft_delete" or task.policy(table).level < MEDIUM:
         return
@@ -58,8 +57,6 @@ def _marked(task: Task, table: str, names: Sequence[str]) -> Iterator[Finding]:
         if name == mark or (not task.target.database and name.lower() == mark.lower()):
             cure = f"name another column for the mark (`tables: {{{table}: {{soft_delete: COLUMN}}}}`)"
             if name in names and name not in wanted.columns:
-                cure += f", or leave the table's out (`drop: [{name}]`)"
-            what = (
-                f"deleted rows are marked in the column {mark}, and the table has a column {name} of its own"
-            )
+                cure += f", or leave out the column of the table (`drop: [{name}]`)"
+            what = f"deleted rows are marked in the column {mark}, but the table already has a column {name}"
             yield Finding("error", what, table, cure, table)

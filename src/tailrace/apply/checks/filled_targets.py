@@ -1,4 +1,4 @@
-"""Checks before a run: settings that a target rules out which has been filled under others."""
+"""Checks before a run: settings that do not fit the targets, which were filled under other settings."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from ...targets.delta.layout import rule_columns
 from ...targets.postgresql.connection import Database, open_session
 from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import RULE, rules_of
+from ..mapping.table_map import applied_places
 from ..required_changes import Needs
 from ..target_mode import other_mode
-from ..target_places import applied_places
 
 _LEVEL = "keep it at level 2 or 3, or capture it in a separate task"
 
 
 def filled_findings(task: Task, tables: Sequence[str], relation: Callable[[str], Relation]) -> list[Finding]:
-    """Findings about tables with a target: their policy would leave it standing where it is, or their mode is
-    another than the one that filled it. None about modes while the target cannot be asked. `relation` gives a
-    source table's layout."""
-    found = [Finding("error", _stands(task, t), t, _LEVEL) for t in _lowered(task)]
+    """Findings about tables with a target: their level would end its changes, or their mode is not the one
+    that filled it. Modes are not checked while the target cannot be reached. `relation` returns the
+    layout of a source table."""
+    found = [Finding("error", _outdated(task, t), t, _LEVEL) for t in _lowered(task)]
     with suppress(ApplyError):
         for table, have, added in _filled(task, tables):
-            own = {c.name for c in relation(table).columns}
-            rest = {n: kind for n, kind in have.items() if n not in own}
+            mine = {c.name for c in relation(table).columns}
+            rest = {n: kind for n, kind in have.items() if n not in mine}
             if wrong := other_mode(rest, added, rules_of(task, table)):
                 found.append(Finding("error", wrong[0], table, wrong[1], table))
     return found
 
 
 def refuse_lowered(task: Task) -> None:
-    """Raises ConfigError when a policy below level 2 would leave a target standing where it is."""
+    """Raises ConfigError if a level below 2 would end the changes of an existing target."""
     for table in _lowered(task):
-        raise ConfigError(_stands(task, table), where=table, hint=_LEVEL)
+        raise ConfigError(_outdated(task, table), where=table, hint=_LEVEL)
 
 
 def _lowered(task: Task) -> list[str]:
     states = lifecycle.read(task)
     taken = states.baselines
-    kept = [t for t in sorted(taken) if not states[t].removed]
-    return [t for t in kept if task.policy(t).level < MEDIUM]
+    present = [t for t in sorted(taken) if not states[t].removed]
+    return [t for t in present if task.policy(t).level < MEDIUM]
 
 
-def _stands(task: Task, table: str) -> str:
-    return f"it has a target, which would get no more changes at level {task.policy(table).level}"
+def _outdated(task: Task, table: str) -> str:
+    return f"it has a target, which would not get any more changes at level {task.policy(table).level}"
 
 
 def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str], Collection[str]]]:
-    """Tables whose baseline is in their target, or that need none: with its columns (name -> Spark SQL type),
-    and with those of them that rules have added."""
+    """Yields the tables that have their baseline, or need none: each with the columns of its target (name ->
+    Spark SQL type), and those of them that rules have added."""
     needs, places, loads = Needs(task), applied_places(task, tables), task.baseline.enabled
-    mine = [t for t in places if needs.landed(t) or not loads]
+    mine = [t for t in places if needs.has_baseline(t) or not loads]
     if not mine:
         return
     if not task.target.database:

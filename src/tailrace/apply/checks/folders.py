@@ -1,4 +1,4 @@
-"""Checks of the folders of a task before it writes there: whether it can."""
+"""Checks before a run: whether the task can write to its folders."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from ...sources.base import Finding
 
 
 def folder_findings(task: Task) -> list[Finding]:
-    """Findings about the task's home and the folder of its Delta targets: they cannot be written."""
-    places = {"home": task.home} | ({} if task.target.database else {"target.path": task.target.path})
-    return [one for setting, path in places.items() for one in _unwritable(setting, path)]
+    """Findings if the task's home, or the folder of its Delta targets, cannot be written to."""
+    paths = {"home": task.home} | ({} if task.target.database else {"target.path": task.target.path})
+    return [one for setting, path in paths.items() for one in _unwritable(setting, path)]
 
 
 def _unwritable(setting: str, path: str) -> Iterator[Finding]:
-    there = next(one for one in (Path(path), *Path(path).parents) if _there(one))
-    if not there.is_dir():
-        yield Finding("error", f"{there} is a file, not a folder", setting, f"set `{setting}` to a folder")
-    elif not os.access(there, os.W_OK | os.X_OK):
+    folder = next(one for one in (Path(path), *Path(path).parents) if _exists(one))
+    if not folder.is_dir():
+        yield Finding("error", f"{folder} is a file, not a folder", setting, f"set `{setting}` to a folder")
+    elif not os.access(folder, os.W_OK | os.X_OK):
         cure = f"give this user the right to write there, or set `{setting}` to another folder"
-        yield Finding("error", f"{there} is a folder that this user may not write to", setting, cure)
-    elif (why := _refuses(there)) is not None:
-        what = f"no folder can be made in {there}: {why}"
+        yield Finding("error", f"{folder} is a folder that this user may not write to", setting, cure)
+    elif (why := _refuses(folder)) is not None:
+        what = f"no folder can be created in {folder}: {why}"
         yield Finding("error", what, setting, f"set `{setting}` to another folder")
 
 
 def _refuses(folder: Path) -> str | None:
-    """Why no folder can be made in a folder, in the system's words; None: one can. Rights say nothing to
-    root, and nothing of file systems that are none of files (/proc), or full."""
+    """The system's reason why no folder can be created in a folder; None if one can be created.
+
+    Access rights are not enough: root ignores them, /proc has no files, and a file system may be full.
+    """
     try:
         with TemporaryDirectory(prefix=".tailrace-check-", dir=folder):
             return None
@@ -39,8 +41,8 @@ def _refuses(folder: Path) -> str | None:
         return error.strerror or str(error)
 
 
-def _there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except PermissionError:  # a folder above it tells why
+    except PermissionError:  # a parent folder is reported
         return False

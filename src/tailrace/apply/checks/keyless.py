@@ -25,8 +25,7 @@ def needs_locks(source: LogSource, table: str) -> bool:
 
 
 def keyless_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list[Finding]:
-    """Findings for tables without a key that should mark deleted rows, or get a baseline in an open
-    window."""
+    """Findings for keyless tables with soft delete, or with a baseline in an open window."""
     mine = [t for t in tables if task.policy(t).level >= MEDIUM]
     found = []
     for table in mine:

@@ -1,4 +1,4 @@
-"""Mistakes in a task's mappings that can be found without Spark, so that capture alone finds them, too."""
+"""Checks before a run: mistakes in mappings that are found without Spark, so capture alone finds them too."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def plain_findings(task: Task, source: LogSource, tables: Sequence[str]) -> list
     Expressions are not checked."""
     mine = maps(task, tables)
     layouts = {t: source.relation(t) for t in mine}
-    fitted, said = fitted_to(task, mine, layouts)
-    found = [one for one in said if one.level == "error"]  # apply warns, once
+    fitted, findings = fitted_to(task, mine, layouts)
+    found = [one for one in findings if one.level == "error"]  # apply writes the warnings
     found += [finding(t, what, t) for t, one in fitted.items() for what in plain_mistakes(one, layouts[t])]
     for target, many in shared(list(mine.values())).items():
         found += [finding(target, what) for what in constants_clash(many)]
@@ -49,8 +49,11 @@ def rules_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:
 def fitted_to(
     task: Task, mine: Mapping[str, TableMap], layouts: Mapping[str, Relation]
 ) -> tuple[dict[str, TableMap], list[Finding]]:
-    """The mappings as they are for the layouts that the source has now, without columns that had a name under
-    `drop` once, and findings: a warning for each of these, an error for a name that no column ever had."""
+    """Returns the mappings for the present layouts of the source, and findings.
+
+    Columns that once had a name under `drop` are left out, each with a warning. A name under `drop` that no
+    column ever had is an error.
+    """
     paths = task.relations_path, task.control_path("baselines")
     seen = layouts_seen(*paths) if any(one.drop for one in mine.values()) else {}
     fitted, found = {}, []
@@ -68,7 +71,7 @@ def fitted_to(
 
 
 def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]:
-    """Names in mappings that a database does not accept; none for a Delta target."""
+    """Errors for names in mappings that a database does not accept; none for a Delta target."""
     if not task.target.database:
         return []
     found, database = [], Database.of(task.target.database)
@@ -82,8 +85,10 @@ def database_findings(task: Task, mine: Mapping[str, TableMap]) -> list[Finding]
 
 
 def finding(where: str, what: str, table: str | None = None) -> Finding:
-    """A mistake as a finding, with the statement that fixes it, if it names one. `table`: the table that it
-    concerns alone."""
+    """Returns a mistake as a finding, with the statement that fixes it if the mistake names one.
+
+    `table`: the table, if the mistake concerns only one.
+    """
     sql = what.partition("; ALTER ")[2]
     cure = f"ALTER {sql}" if sql else "correct `tables` in the task file (docs/mapping.md)"
     return Finding("error", what.partition("; ALTER ")[0], where, cure, table)

@@ -1,14 +1,14 @@
-"""Row criteria over changes: what an update is to a target that holds some of the rows only.
+"""Applies row criteria to changes, for a target that has only the rows that match.
 
-| before matches | after matches | the change becomes |
+| before image matches | after image matches | the change becomes |
 |---|---|---|
-| yes, or nobody knows | yes | itself |
-| no | yes | an insert of the new image |
-| yes, or nobody knows | no | a delete of the old image, `B` in the key log: the row left |
+| yes, or unknown | yes | itself |
+| no | yes | an insert of the after image |
+| yes, or unknown | no | a delete of the before image, `B` in the key log: the row left |
 | no | no | nothing |
 
-Inserts count by their image, deletes by theirs; one whose image lacks what the criteria read is let through,
-as it may be about a row that is here. Source: spec/sqdr.md §6.
+Inserts and deletes are kept if their image matches. A delete is also kept if its image does not have the
+columns that the criteria read, as the target may have the row. Source: spec/sqdr.md §6.
 """
 
 from __future__ import annotations
@@ -36,16 +36,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 LEFT = NATIVE + "change_row_type"
-"""Header: `B` where a row left the target's part of the source; what the key log says of the change."""
+"""Header: `B` if an update moved a row out of the criteria; it is the row type in the key log."""
 _MATCH, _OLD, _NEW, _PAIRED = (f"header__match{n}" for n in ("", "_old", "_new", "_paired"))
 _BECOMES, _LEFT = "header__becomes", "header__left"
 
 
 def matching(changes: ChangeTable, where: Expression, *, small: bool = False) -> ChangeTable:
-    """The changes as the target meets them, with the header `LEFT`; see the module. The job that reads them
-    fails with `UNKNOWN_MATCH` at an update whose new image does not tell whether it matches.
+    """The changes of the matching rows, with the header `LEFT`.
 
-    `small`: few enough rows for one task, which then need no shuffle.
+    The job that reads them fails with `UNKNOWN_MATCH` at an update whose after image does not have the
+    columns that the criteria read.
+
+    `small`: the rows fit into one task, so no shuffle is needed.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -63,19 +65,19 @@ def matching(changes: ChangeTable, where: Expression, *, small: bool = False) ->
         }
     )
     by_key = set(where.needs) <= set(changes.key)
-    # Without an old image the key is what it was, and with it what hangs on the key alone.
+    # Without a before image the key is unchanged, and so are criteria that read only the key.
     old = F.when(col(_PAIRED), col(_OLD)).otherwise(col(_NEW) if by_key else F.lit(None))
     new = col(_NEW)
-    came, left = ~old & new, F.coalesce(old, F.lit(True)) & ~new
+    entered, left = ~old & new, F.coalesce(old, F.lit(True)) & ~new
     both = F.coalesce(old, F.lit(True)) & new
     becomes = (
         F.when(oper == TRUNCATE, oper)
         .when((oper == INSERT) & col(_MATCH), INSERT)
         .when((oper == DELETE) & F.coalesce(col(_MATCH), F.lit(True)), DELETE)
         .when(oper.isin(UPDATE, BEFORE) & both, oper)
-        .when((oper == UPDATE) & came, INSERT)
+        .when((oper == UPDATE) & entered, INSERT)
         .when((oper == BEFORE) & left, DELETE)
-        # Without a key it stays what it is, to be refused: the new image does not name the row that left.
+        # In a keyless table it stays an update, which is refused: the after image does not identify the row.
         .when((oper == UPDATE) & left & ~col(_PAIRED), DELETE if changes.key else UPDATE)
         .when(~oper.isin(INSERT, DELETE, UPDATE, BEFORE), oper)
     )
@@ -93,7 +95,7 @@ def _native(changes: ChangeTable) -> Column:
 
 
 def _match(changes: ChangeTable, where: Expression) -> Column:
-    """Whether an image matches; NULL when it is an old one that does not tell."""
+    """Whether an image matches; NULL for a before image without the columns that the criteria read."""
     from pyspark.sql import functions as F
 
     oper, seq = col(changes.header("change_oper")), col(changes.header("change_seq"))
@@ -101,25 +103,25 @@ def _match(changes: ChangeTable, where: Expression) -> Column:
     masks = changes.header("column_mask")
     if masks not in changes.df.columns or not where.needs:
         return found
-    there = col(masks).isNull()
+    whole = col(masks).isNull()
     bits = mask.bits(col(masks), [changes.ordinal(n) for n in where.needs])
     known = reduce(and_, bits, F.lit(True))
     refused = F.raise_error(F.concat(F.lit(UNKNOWN_MATCH), seq)).cast("boolean")
-    return F.when(there | known, found).when(oper.isin(UPDATE, INSERT), refused)
+    return F.when(whole | known, found).when(oper.isin(UPDATE, INSERT), refused)
 
 
 def _renamed(changes: ChangeTable, df: DataFrame) -> ChangeTable:
-    """The rows under their new operations; `LEFT` comes last, so that no mask has to move."""
+    """The rows with their new operations. `LEFT` is the last header, so that the masks stay valid."""
     from pyspark.sql import functions as F
 
     header = changes.header
     becomes = col(_BECOMES)
-    words = F.create_map(*[F.lit(w) for pair in OPERATIONS.items() for w in pair])
-    made = {header("change_oper"): becomes}
+    operations = F.create_map(*[F.lit(text) for pair in OPERATIONS.items() for text in pair])
+    values = {header("change_oper"): becomes}
     if header("operation") in changes.df.columns:
         operation = col(header("operation"))
         changed = becomes != col(header("change_oper"))
-        made[header("operation")] = F.when(changed, words[becomes]).otherwise(operation)
-    made[header(LEFT)] = col(_LEFT)
+        values[header("operation")] = F.when(changed, operations[becomes]).otherwise(operation)
+    values[header(LEFT)] = col(_LEFT)
     names = dict.fromkeys([*changes.df.columns, header(LEFT)])
-    return replace(changes, df=df.select(*[made.get(n, col(n)).alias(n) for n in names]))
+    return replace(changes, df=df.select(*[values.get(n, col(n)).alias(n) for n in names]))

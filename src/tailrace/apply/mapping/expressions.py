@@ -1,7 +1,8 @@
-"""Spark SQL of task files, looked at before anything runs: its type, what it reads, what it may not be.
+"""Analyses the Spark SQL expressions of task files before they run: type, columns, and whether they are
+allowed.
 
-Spark itself analyses an expression against an empty table of the source's columns, so a column that is not
-there or a wrong type is found without data.
+Spark analyses an expression against an empty table with the source's columns, so an unknown column or a wrong
+type is found without data.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CLOCKS = ("Current", "Now", "LocalTimestamp")
-"""Starts of names of Spark's expressions whose value is the query's moment, user or catalog."""
+"""Prefixes of the names of Spark's expressions that depend on the time, user or catalog of a query."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Expression:
     Attributes:
         sql: Spark SQL.
         type: its Spark SQL type.
-        nullable: whether it may be NULL, when the table's key columns are not.
+        nullable: whether it may be NULL although the table's key columns are not.
         needs: the columns it reads, in the table's order.
     """
 
@@ -38,43 +39,43 @@ class Expression:
 
 
 def empty_of(spark: SparkSession, relation: Relation) -> DataFrame:
-    """A table of a layout's columns, without rows; key columns are not NULL."""
+    """A table with the columns of a layout and no rows; key columns are NOT NULL."""
     kinds = [f"{quoted(c.name)} {c.type}{' NOT NULL' if c.key else ''}" for c in relation.columns]
     return spark.createDataFrame([], ", ".join(kinds))
 
 
 def analysed(empty: DataFrame, sql: str) -> Expression:
-    """What an expression is over the columns of a table (from `empty_of`).
+    """Analyses an expression over the columns of a table, which `empty_of` returned.
 
     Raises:
-        ValueError: it is no expression over one row of them, or not the same whenever it is evaluated; the
-            text says why.
+        ValueError: it does not compute a value from one row, or its value is not always the same. The message
+            says why.
     """
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     try:
-        made = empty.select(F.expr(sql).alias("value"))
-        plan = made._jdf.queryExecution().analyzed()
+        selected = empty.select(F.expr(sql).alias("value"))
+        plan = selected._jdf.queryExecution().analyzed()
     except ParseException as error:
-        raise ValueError(f"{sql!r} is no Spark SQL expression: {_first(error)}") from None
+        raise ValueError(f"{sql!r} is not a Spark SQL expression: {_first(error)}") from None
     except AnalysisException as error:
         raise ValueError(f"{sql!r}: {_first(error)}") from None
     if plan.nodeName() != "Project" or plan.children().head().children().size():
-        raise ValueError(f"{sql!r} looks at more than one row (an aggregate, a window or a generator)")
+        raise ValueError(f"{sql!r} reads more than one row (an aggregate, a window or a generator)")
     if plan.subqueries().size():
-        raise ValueError(f"{sql!r} reads another table: rows would not follow when that one changes")
+        raise ValueError(f"{sql!r} reads another table: rows would not be updated when that table changes")
     top = plan.expressions().head()
-    if not top.deterministic() or (odd := _moving(top)):
-        raise ValueError(f"{sql!r} is not the same each time" + (f" ({odd})" if top.deterministic() else ""))
-    field = made.schema["value"]
+    if not top.deterministic() or (name := _variable(top)):
+        raise ValueError(f"{sql!r} is not the same each time" + (f" ({name})" if top.deterministic() else ""))
+    field = selected.schema["value"]
     read = set(_names(top.references()))
     needs = tuple(name for name in empty.columns if name in read)
     return Expression(sql, field.dataType.simpleString(), field.nullable, needs)
 
 
-def _moving(expression: Any) -> str | None:
-    """The name of a part whose value hangs on when or where it is evaluated, or that is no native one."""
+def _variable(expression: Any) -> str | None:
+    """The name of a part whose value depends on when or where it is evaluated, or that is a UDF."""
     for one in _tree(expression):
         name = str(one.nodeName())
         if name.startswith(_CLOCKS) or "UDF" in name:
@@ -100,10 +101,10 @@ def _first(error: Exception) -> str:
     return text.split("] ", 1)[-1].split(" SQLSTATE", 1)[0]
 
 
-def lacking(needs: Collection[str], there: Collection[str]) -> list[str]:
-    """The columns of `needs` that are not in `there`.
+def missing(needs: Collection[str], columns: Collection[str]) -> list[str]:
+    """The names of `needs` that are not in `columns`.
 
-    >>> lacking(("a", "b"), {"a"})
+    >>> missing(("a", "b"), {"a"})
     ['b']
     """
-    return [n for n in needs if n not in there]
+    return [n for n in needs if n not in columns]

@@ -1,7 +1,7 @@
-"""Which columns `drop` leaves out, whatever they are called later: columns are known by number.
+"""The columns that `drop` leaves out, also under later names: columns are identified by number.
 
-A task file names columns. One that has, or had, a name under `drop` stays out when the source renames it; so
-does a column that takes the name later. To have one that was renamed, name it under `columns`.
+A task file names columns. A column that has, or had, a name under `drop` stays out after the source renames
+it, and so does a column that gets the name later. To replicate a renamed column, name it under `columns`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ TO_HAVE_IT = "to have it, name it under `columns` (`%s: %s`), and `tailrace resy
 
 @dataclass(frozen=True)
 class TargetLayout:
-    """A layout that a target follows, before its mapping; `left_out`: columns of it that stay out under a
-    name that `drop` does not have, each with the one that it has."""
+    """A layout before its mapping.
+
+    Attributes:
+        relation: the layout.
+        left_out: the columns that stay out under a name that is not in `drop`, each with the name that is.
+    """
 
     relation: Relation
     left_out: tuple[tuple[str, str], ...] = ()
 
     def map(self, wanted: TableMap) -> TableMap:
-        """A mapping as it is for this layout."""
+        """The mapping for this layout."""
         return replace(wanted, drop=(*wanted.drop, *(name for name, _ in self.left_out)))
 
 
 class LeftOutColumns:
-    """What a mapping leaves out, as a table's layouts come one after the other.
+    """The columns that a mapping leaves out, over the successive layouts of a table.
 
     >>> from tailrace.model.change import Column
     >>> def layout(name): return Relation(1, "s", "t", "d", (Column(name, 2, "text", "text", "string"),))
@@ -44,22 +48,22 @@ class LeftOutColumns:
 
     @staticmethod
     def of(wanted: TableMap, layouts: Iterable[Relation]) -> LeftOutColumns:
-        """What is left out after these layouts."""
-        made = LeftOutColumns(wanted)
+        """The columns that are left out after these layouts."""
+        columns = LeftOutColumns(wanted)
         for one in layouts:
-            made.see(one)
-        return made
+            columns.add(one)
+        return columns
 
-    def see(self, relation: Relation) -> None:
-        """Takes in the next layout of the source."""
+    def add(self, relation: Relation) -> None:
+        """Adds the next layout of the source."""
         self._columns.see(relation)
 
     def at(self, relation: Relation) -> TargetLayout:
-        """A layout of the target, which follows what was seen."""
+        """A layout, with the columns that stay out of it after the layouts that were added."""
         out = ((name, was) for name, was in self._columns.at(relation).items() if name not in self._has)
         return TargetLayout(relation, tuple(out))
 
 
 def stays_out(name: str, was: str) -> str:
-    """Says that a column is left out under another name."""
+    """The message that a column is left out under another name."""
     return f"column {name!r} stays out of the target: it was called {was!r} before, which `drop` names"

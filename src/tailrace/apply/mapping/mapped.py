@@ -1,4 +1,4 @@
-"""Change tables and rows through a mapping: criteria, then the target's columns, masks moved with them."""
+"""Maps change tables and rows: applies the criteria, computes the target's columns, and moves the masks."""
 
 from __future__ import annotations
 
@@ -21,58 +21,59 @@ if TYPE_CHECKING:
 _SMALL = 50_000
 
 
-def mapped(changes: ChangeTable, made: Prepared, counts: Mapping[str, int] = UNKNOWN) -> ChangeTable:
+def mapped(changes: ChangeTable, mapping: Prepared, counts: Mapping[str, int] = UNKNOWN) -> ChangeTable:
     """The changes of a source as changes of its target.
 
-    Gives the headers of `changes` (and, with criteria, `header__native_change_row_type`), then the target's
-    columns in `made.relation`'s types, but those of the source that are as they came: whether a narrower one
-    holds their values is to be judged change by change; every mask speaks of these. A column of the target is
-    in an image when all that it needs is, and has changed when any of that has.
+    They have the headers of `changes` (with criteria also `header__native_change_row_type`), then the columns
+    of the target. Expressions and constants have the types of `mapping.relation`. Columns of the source keep
+    their
+    types: whether the target's type has their values is checked for each change later. A column of the target
+    is in an image if all columns that it needs are, and has changed if any of them has.
 
-    The job that reads them fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an image
-    that leaves out what criteria or expressions need (see `images.refused`).
+    The job that reads the changes fails with `UNKNOWN_MATCH` or `UNKNOWN_VALUE` and the change sequence at an
+    image without the columns that criteria or expressions need (see `images.refused`).
     """
-    if made.where is not None:
+    if mapping.where is not None:
         small = counts is not UNKNOWN and sum(counts.values()) <= _SMALL
-        changes = matching(changes, made.where, small=small)
+        changes = matching(changes, mapping.where, small=small)
     headers = [changes.header(h) for h in changes.headers]
-    names = [p.column.name for p in made.parts]
+    names = [p.column.name for p in mapping.parts]
     new = {name: len(headers) + i for i, name in enumerate(names)}
     values = []
     for name in headers:
         kind = name.removeprefix(changes.prefix)
         if kind == "column_mask":
-            values.append(_carried(changes, made, new).alias(name))
+            values.append(_carried(changes, mapping, new).alias(name))
         elif kind == "change_mask":
-            values.append(_changed(changes, made, new).alias(name))
+            values.append(_changed(changes, mapping, new).alias(name))
         else:
             values.append(col(name))
-    values += [_value(p, changes).alias(p.column.name) for p in made.parts]
-    relation = made.relation
+    values += [_value(p, changes).alias(p.column.name) for p in mapping.parts]
+    relation = mapping.relation
     return replace(
         changes, df=changes.df.select(*values), key=relation.key, columns=names, name=relation.table
     )
 
 
-def counts_of(counts: Mapping[str, int], made: Prepared) -> dict[str, int]:
-    """Upper bounds of what occurs in mapped changes, from those of the source's."""
+def counts_of(counts: Mapping[str, int], mapping: Prepared) -> dict[str, int]:
+    """Upper bounds of the number of mapped changes of each kind, from those of the source's changes."""
     found = dict(counts)
-    if any(p.absent for p in made.parts):
+    if any(p.absent for p in mapping.parts):
         found["absent"] = counts.get("absent", 0) + counts.get("U", 0)
-    if made.where is not None:
+    if mapping.where is not None:
         found |= {"I": counts.get("I", 0) + counts.get("U", 0), "D": counts.get("D", 0) + counts.get("U", 0)}
-    if made.moves_keys:
+    if mapping.moves_keys:
         found["key_changes"] = counts.get("U", 0)
     return found
 
 
-def rows(df: DataFrame, made: Prepared) -> DataFrame:
-    """Rows of the source (its columns under its names) as rows of the target."""
+def rows(df: DataFrame, mapping: Prepared) -> DataFrame:
+    """Rows of the target, from rows of the source with the names of the source."""
     from pyspark.sql import functions as F
 
-    if made.where is not None:
-        df = df.where(F.expr(made.where.sql))
-    return df.select(*[_plain(p).cast(p.column.type).alias(p.column.name) for p in made.parts])
+    if mapping.where is not None:
+        df = df.where(F.expr(mapping.where.sql))
+    return df.select(*[_plain(p).cast(p.column.type).alias(p.column.name) for p in mapping.parts])
 
 
 def _plain(part: MappedColumn) -> Column:
@@ -84,7 +85,7 @@ def _plain(part: MappedColumn) -> Column:
 
 
 def _value(part: MappedColumn, changes: ChangeTable) -> Column:
-    """A column's value; NULL when the image lacks what it needs, refused when that is known in part only."""
+    """The value of a column: NULL if no column that it needs is in the image. Fails if only some are."""
     from pyspark.sql import functions as F
 
     if part.source is not None:
@@ -93,15 +94,15 @@ def _value(part: MappedColumn, changes: ChangeTable) -> Column:
     name = changes.header("column_mask")
     if len(part.needs) == 0 or name not in changes.df.columns:
         return value
-    there = _bits(changes, "column_mask", part.needs)
-    all_there = _all(there) | col(name).isNull()
+    given = _bits(changes, "column_mask", part.needs)
+    complete = _all(given) | col(name).isNull()
     if len(part.needs) == 1:
-        return F.when(all_there, value)
-    # What an old image leaves out nobody reads; of a new one, the part that is there may have changed.
-    some = _any([bit for need, bit in zip(part.needs, there, strict=True) if need not in changes.key])
+        return F.when(complete, value)
+    # Missing values of a before image are not read. Those that an after image has may have changed.
+    some = _any([bit for need, bit in zip(part.needs, given, strict=True) if need not in changes.key])
     seq, oper = col(changes.header("change_seq")), col(changes.header("change_oper"))
     refuse = F.raise_error(F.concat(F.lit(UNKNOWN_VALUE), seq)).cast(part.column.type)
-    return F.when(all_there, value).when(some & oper.isin("U", "I"), refuse)
+    return F.when(complete, value).when(some & oper.isin("U", "I"), refuse)
 
 
 def _bits(changes: ChangeTable, header: str, names: Sequence[str]) -> list[Column]:
@@ -120,50 +121,52 @@ def _any(bits: Sequence[Column]) -> Column:
     return reduce(or_, bits, F.lit(False))
 
 
-def _carried(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
+def _carried(changes: ChangeTable, mapping: Prepared, new: Mapping[str, int]) -> Column:
+    """The column mask of the target's columns; `new`: their ordinals."""
     from pyspark.sql import functions as F
 
     extra = {}
-    for p in made.parts:
+    for p in mapping.parts:
         if p.source is None and not p.absent:
             extra[new[p.column.name]] = _all(_bits(changes, "column_mask", p.needs))
     given = col(changes.header("column_mask"))
-    moved = F.when(given.isNotNull(), _moved(changes, "column_mask", made, new, extra))
-    if not any(p.absent for p in made.parts):
+    moved = F.when(given.isNotNull(), _moved(changes, "column_mask", mapping, new, extra))
+    if not any(p.absent for p in mapping.parts):
         return moved
-    there = mask.encode([new[p.column.name] for p in made.parts if not p.absent])
-    return F.coalesce(moved, F.lit(bytearray(there)))
+    present = mask.encode([new[p.column.name] for p in mapping.parts if not p.absent])
+    return F.coalesce(moved, F.lit(bytearray(present)))
 
 
-def _changed(changes: ChangeTable, made: Prepared, new: Mapping[str, int]) -> Column:
+def _changed(changes: ChangeTable, mapping: Prepared, new: Mapping[str, int]) -> Column:
+    """The change mask of the target's columns; `new`: their ordinals."""
     from pyspark.sql import functions as F
 
     inserted = col(changes.header("change_oper")) == INSERT
     extra = {}
-    for p in made.parts:
+    for p in mapping.parts:
         if p.source is None and not p.absent:
             changed = _any(_bits(changes, "change_mask", p.needs))
             extra[new[p.column.name]] = changed if p.needs else inserted
-    moved = _moved(changes, "change_mask", made, new, extra)
-    if made.where is not None:  # an update that came in is an insert, and that changes every column
+    moved = _moved(changes, "change_mask", mapping, new, extra)
+    if mapping.where is not None:  # an update that became an insert changes every column
         moved = F.when(inserted, F.lit(bytearray(mask.encode(new.values())))).otherwise(moved)
     return F.when(col(changes.header("change_mask")).isNotNull(), moved)
 
 
 def _moved(
-    changes: ChangeTable, header: str, made: Prepared, new: Mapping[str, int], extra: Mapping[int, Column]
+    changes: ChangeTable, header: str, mapping: Prepared, new: Mapping[str, int], extra: Mapping[int, Column]
 ) -> Column:
-    """A mask with the bits of plain columns in their new places, and of other columns as told."""
+    """A mask with the bits of plain columns at their new ordinals, and the `extra` bits of other columns."""
     from pyspark.sql import functions as F
 
     value = col(changes.header(header))
     width = max(new.values()) // mask.WORD + 1
     zero = F.lit(0).cast("bigint")
     words = [zero] * width
-    plain = [p for p in made.parts if p.source is not None]
-    for places in _once_each([(changes.ordinal(str(p.source)), new[p.column.name]) for p in plain]):
-        old = mask.words(value, max(places) + 1)
-        for i, word in enumerate(mask.moved(old, places)):
+    plain = [p for p in mapping.parts if p.source is not None]
+    for ordinals in _once_each([(changes.ordinal(str(p.source)), new[p.column.name]) for p in plain]):
+        old = mask.words(value, max(ordinals) + 1)
+        for i, word in enumerate(mask.moved(old, ordinals)):
             words[i] = words[i].bitwiseOR(word)
     for bit, is_set in extra.items():
         at, inside = divmod(bit, mask.WORD)
@@ -173,7 +176,7 @@ def _moved(
 
 
 def _once_each(pairs: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
-    """Moves of bits as mappings; a bit that goes to two places is in two of them.
+    """Groups moves of bits into mappings. A bit that moves to two ordinals is in two of them.
 
     >>> _once_each([(8, 9), (9, 8), (8, 10)])
     [{8: 9, 9: 8}, {8: 10}]

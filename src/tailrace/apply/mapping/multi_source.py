@@ -1,4 +1,4 @@
-"""Several sources of one target: what they must keep."""
+"""Checks of several sources that feed one target."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ def shared(maps: Sequence[TableMap]) -> dict[str, list[TableMap]]:
     found: dict[str, list[TableMap]] = {}
     for one in maps:
         found.setdefault(one.target, []).append(one)
-    return {target: many for target, many in found.items() if len(many) > 1}
+    return {target: maps for target, maps in found.items() if len(maps) > 1}
 
 
-def clashes(many: Sequence[Prepared]) -> list[str]:
-    """What keeps sources from feeding one target together, in sentences."""
-    first = many[0]
-    return constants_clash([one.map for one in many]) + [
-        f"{one.map.source} and {first.map.source} make other columns of {one.map.target}"
-        for one in many
+def clashes(mappings: Sequence[Prepared]) -> list[str]:
+    """The reasons why sources cannot feed one target together."""
+    first = mappings[0]
+    return constants_clash([one.map for one in mappings]) + [
+        f"{one.map.source} and {first.map.source} give {one.map.target} different columns"
+        for one in mappings
         if _shape(one) != _shape(first)
     ]
 
 
 def marks_clash(target: str, rules: Mapping[str, Rules]) -> list[str]:
-    """What keeps the rules of sources (by name) from filling one target together, in a sentence a source: a
-    mark, or an archive's columns, tell of all of its rows what they are.
+    """The reasons, by source, why several rules cannot be used for one target: they add different columns.
 
     >>> plain, marks = Rules(), Rules.of("soft_delete", {}, "gone")
     >>> marks_clash("all.item", {"eu.item": plain, "us.item": marks})

@@ -1,6 +1,6 @@
-"""A mapping held against a layout of its source: what the target is made of, and every mistake, without data.
+"""Prepares a mapping for a layout of its source: finds the target's columns, and every mistake, without data.
 
-How change tables go through it is in `mapped.py`.
+`mapped.py` applies it to change tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import ConfigError, UnsupportedError
 from ...model.change import Column, Relation
 from ...model.types import arrow_type
 from ...targets.projection import Projection
-from .expressions import Expression, analysed, empty_of, lacking
+from .expressions import Expression, analysed, empty_of, missing
 from .static_checks import plain_mistakes
 from .table_map import TableMap
 
@@ -24,13 +24,20 @@ if TYPE_CHECKING:
 
 _OWN_NUMBERS = 1 << 20  # above every source's attnum
 _SPARSE = ("string", "binary", "decimal")
-"""Types whose values PostgreSQL may leave out of an image, when an update left them alone."""
+"""Types whose values PostgreSQL may leave out of an image if an update did not change them."""
 
 
 @dataclass(frozen=True)
 class MappedColumn:
-    """One column of a target: the source's column of that name, an expression, or a constant; `absent`: none
-    of these, the target keeps what it has."""
+    """One column of a target.
+
+    Attributes:
+        column: the column.
+        source: the source's column that it is a copy of.
+        expression: or the expression that computes it.
+        constant: or its constant value.
+        absent: none of these; the target keeps its value.
+    """
 
     column: Column
     source: str | None = None
@@ -48,7 +55,15 @@ class MappedColumn:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A mapping held against a layout: `relation` is the target's layout."""
+    """A mapping for one layout of its source.
+
+    Attributes:
+        map: the mapping.
+        source: the layout of the source.
+        relation: the layout of the target.
+        parts: the columns of the target.
+        where: the criteria, if there are any.
+    """
 
     map: TableMap
     source: Relation
@@ -58,30 +73,32 @@ class Prepared:
 
     @property
     def moves_keys(self) -> bool:
-        """Whether an update that leaves the source's key alone may change the target's."""
+        """Whether an update that does not change the source's key may change the target's."""
         read = {n for p in self.parts if p.column.key for n in p.needs}
         return not read <= set(self.source.key)
 
 
 def prepare(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> Prepared:
-    """The mapping for one layout of its source. Only expressions need `spark`, which is asked for them.
+    """Prepares the mapping for one layout of its source. `spark` is only called for expressions.
 
     Raises:
-        ConfigError: what `mistakes` finds.
+        ConfigError: the mapping has mistakes.
     """
-    made, wrong = _prepared(spark, wanted, relation)
-    if made is None:
+    prepared, wrong = _prepared(spark, wanted, relation)
+    if prepared is None:
         raise ConfigError(
             "\n".join(wrong),
             where=f"mapping of {wanted.source}",
             hint="correct `tables` (docs/mapping.md)",
         )
-    return made
+    return prepared
 
 
 def projection_of(steps: Sequence[Prepared]) -> Projection | None:
-    """Returns the projection that mappings are, one after the other. None: they read values, or keep columns
-    of the target, or change a type."""
+    """Returns the projection that is equal to mappings, applied one after the other.
+
+    None if one of them reads values, keeps columns of the target, or changes a type.
+    """
     found: Projection | None = None
     for step in steps:
         types = {c.name: c.type for c in step.source.columns}
@@ -96,7 +113,7 @@ def projection_of(steps: Sequence[Prepared]) -> Projection | None:
 
 
 def mistakes(spark: Callable[[], SparkSession], wanted: TableMap, relation: Relation) -> list[str]:
-    """Everything that is wrong with a mapping for a layout of its source, in sentences."""
+    """The mistakes in a mapping for a layout of its source, as messages."""
     return _prepared(spark, wanted, relation)[1]
 
 
@@ -115,43 +132,44 @@ def _prepared(
     wrong += _unseen(relation, parts, where)
     if wrong:
         return None, wrong
-    # It keeps the source's name: so it is called wherever the target's own name does not matter.
-    made = relation.with_columns([p.column for p in parts])
-    return Prepared(wanted, relation, made, tuple(parts), where), []
+    # The target's layout keeps the name of the source table.
+    target = relation.with_columns([p.column for p in parts])
+    return Prepared(wanted, relation, target, tuple(parts), where), []
 
 
 def _parts(
     empty: Callable[[], DataFrame], wanted: TableMap, relation: Relation, wrong: list[str]
 ) -> list[MappedColumn]:
+    """The columns of the target; mistakes are added to `wrong`."""
     known = {c.name: c for c in relation.columns}
     renamed = {text for text in wanted.columns.values() if text in known}
-    own: dict[str, MappedColumn] = {}
+    mapped: dict[str, MappedColumn] = {}
     for name, text in wanted.columns.items():
         if text in known:
-            # Columns are followed by number from layout to layout: only the first copy has the source's.
-            again = any(p.source == text for p in own.values())
-            number = _own_number(name) if again else known[text].attnum
-            own[name] = MappedColumn(replace(known[text], name=name, attnum=number), source=text)
+            # Columns are identified by number over layouts: only the first copy has the source's number.
+            copied = any(p.source == text for p in mapped.values())
+            number = _own_number(name) if copied else known[text].attnum
+            mapped[name] = MappedColumn(replace(known[text], name=name, attnum=number), source=text)
         elif (found := _expression(empty, f"columns.{name}", text, wrong)) is not None:
-            own[name] = MappedColumn(_made(name, text, "expression", found.type), expression=found)
+            mapped[name] = MappedColumn(_new_column(name, text, "expression", found.type), expression=found)
     for name, value in wanted.constants.items():
-        own[name] = MappedColumn(_made(name, value, "constant", "string"), constant=value)
+        mapped[name] = MappedColumn(_new_column(name, value, "constant", "string"), constant=value)
     parts = []
     for c in relation.columns:
-        # Where the source has it: the column of that name, and those it is renamed to.
-        here = [n for n, p in own.items() if c.name in (n, p.source)]
-        parts += [own.pop(n) for n in here]
-        if not here and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
+        # The columns that this one becomes have its position in the source.
+        copies = [n for n, p in mapped.items() if c.name in (n, p.source)]
+        parts += [mapped.pop(n) for n in copies]
+        if not copies and c.name not in {*wanted.drop, *renamed, *wanted.columns, *wanted.constants}:
             parts.append(MappedColumn(c, source=c.name))
-    return [*parts, *own.values()]
+    return [*parts, *mapped.values()]
 
 
-def _made(name: str, text: str, kind: str, lake: str) -> Column:
+def _new_column(name: str, text: str, kind: str, lake: str) -> Column:
     return Column(name, _own_number(name), text, kind, lake)
 
 
 def _own_number(name: str) -> int:
-    """The number of a column that is not the source's."""
+    """The number of a column that the source does not have."""
     return _OWN_NUMBERS + zlib.crc32(name.encode())
 
 
@@ -187,31 +205,29 @@ def _keyed(
     key = set(wanted.key)
     if not key and relation.key:
         key = set(wanted.constants) | {p.column.name for p in parts if p.source in relation.key}
-    made = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
-    for p in made:
+    keyed = [replace(p, column=replace(p.column, key=p.column.name in key)) for p in parts]
+    for p in keyed:
         if p.column.key and p.expression and p.expression.nullable:
             wrong.append(
-                f"key: {p.column.name!r} may be NULL; take a column of the source's key, or an expression "
-                "that never is, such as coalesce(...)"
+                f"key: {p.column.name!r} may be NULL; use a column of the source's key, or an expression "
+                "that is never NULL, such as coalesce(...)"
             )
-    return made
+    return keyed
 
 
 def _unseen(relation: Relation, parts: Sequence[MappedColumn], where: Expression | None) -> list[str]:
-    """What hangs on columns that old images (or, unchanged, new ones) of this table do not carry."""
+    """The mistakes of criteria and columns that need columns which images of this table may not have."""
     if relation.identity == "f":
         return []
     cure = f"ALTER TABLE {relation.table} REPLICA IDENTITY FULL"
     wrong = []
-    if where and (unseen := lacking(where.needs, relation.key)):
-        wrong.append(f"where: the image before an update or delete has no {', '.join(unseen)}; {cure}")
+    if where and (unseen := missing(where.needs, relation.key)):
+        wrong.append(f"where: the before image of an update or delete has no {', '.join(unseen)}; {cure}")
     sparse = {c.name for c in relation.columns if c.type.startswith(_SPARSE) and not c.key}
     for p in parts:
         name = p.column.name
-        if p.column.key and (unseen := lacking(p.needs, relation.key)):
-            wrong.append(f"key: {name!r} needs {', '.join(unseen)}, which old images do not have; {cure}")
+        if p.column.key and (unseen := missing(p.needs, relation.key)):
+            wrong.append(f"key: {name!r} needs {', '.join(unseen)}, which before images do not have; {cure}")
         elif p.expression and len(p.needs) > 1 and (absent := sorted(sparse & set(p.needs))):
-            wrong.append(
-                f"columns.{name}: an update may leave {', '.join(absent)} out; nobody could tell it; {cure}"
-            )
+            wrong.append(f"columns.{name}: an update may leave out {', '.join(absent)}; {cure}")
     return wrong

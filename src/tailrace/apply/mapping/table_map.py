@@ -1,15 +1,17 @@
-"""What a task file says of how a source table becomes a target: its mapping, before any layout is known."""
+"""The mapping from a source table to a target, as a task file declares it, without any layout."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from ...config.policies import MEDIUM
 from ...config.table_settings import TableSettings
 from ...model.change import split
+from ...state import lifecycle
 from ...targets.multi_source import TargetLocation
 
 if TYPE_CHECKING:
@@ -17,22 +19,22 @@ if TYPE_CHECKING:
 
 PLACEHOLDERS = ("@SCHEMA", "@TABLE", "@TASK")
 STAGED_FOR = "tailrace.mapping"
-"""Commit info of a staging table (`mapped_snapshots`): the digest of the mapping that its rows are for."""
+"""Key in the commit info of a staging table: the digest of the mapping that its rows are for."""
 
 
 @dataclass(frozen=True)
 class TableMap:
-    """How one source table becomes (a part of) a target.
+    """The mapping from one source table to a target, or to a part of one.
 
     Attributes:
         source: `schema.table`.
         target: the target's name.
-        where: Spark SQL over the source's columns; rows for which it is not true stay out. None: all rows.
+        where: Spark SQL over the source's columns; rows for which it is not true are left out.
         columns: target column -> source column, or Spark SQL over the source's columns. Source columns that
-            none names alone, and that are not dropped, keep their names.
-        drop: source columns that the target does not get.
-        constants: target column -> its text in every row of this source.
-        key: the target's key; empty: the constants and the source's key.
+            are neither renamed here nor dropped keep their names.
+        drop: source columns that the target does not have.
+        constants: target column -> its value in every row of this source.
+        key: the target's key; by default the constants and the source's key.
     """
 
     source: str
@@ -50,37 +52,37 @@ class TableMap:
 
     @property
     def partition(self) -> dict[str, str]:
-        """The constant columns of the target's key: what tells this source's rows from others'."""
+        """The constants in the target's key, which identify the rows of this source."""
         return {n: v for n, v in self.constants.items() if not self.key or n in self.key}
 
     @property
     def digest(self) -> str:
-        """A word that differs when the mapping does; empty when it changes nothing.
+        """A text that differs for different mappings; empty if the mapping changes nothing.
 
         >>> TableMap("s.t", "s.t").digest, len(TableMap("s.t", "s.u").digest)
         ('', 16)
         """
         if self.plain:
             return ""
-        words = json.dumps(asdict(self), sort_keys=True, default=list)
-        return hashlib.sha256(words.encode()).hexdigest()[:16]
+        text = json.dumps(asdict(self), sort_keys=True, default=list)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def map_of(said: TableSettings, table: str, task: str) -> TableMap:
+def map_of(settings: TableSettings, table: str, task: str) -> TableMap:
     """The mapping that settings give a table.
 
     >>> map_of(TableSettings(constants={"site": "@SCHEMA"}), "eu.orders", "shop").constants
     {'site': 'eu'}
     """
-    constants = constants_of(said.constants, table, task)
+    constants = constants_of(settings.constants, table, task)
     return TableMap(
         table,
-        said.target or table,
-        said.where,
-        dict(said.columns),
-        tuple(said.drop),
+        settings.target or table,
+        settings.where,
+        dict(settings.columns),
+        tuple(settings.drop),
         constants,
-        tuple(said.key),
+        tuple(settings.key),
     )
 
 
@@ -103,10 +105,18 @@ def constants_of(given: Mapping[str, str], table: str, task: str) -> dict[str, s
 
 
 def place_of(one: TableMap, named: Mapping[str, str] | None = None) -> TargetLocation:
-    """Where a table's rows are; with a constant in the key others may be there, too. `named`: the names of
-    targets that are called otherwise (`TableStates.target_names`).
+    """The location of a table's rows in a target, which other sources may share if the key has a constant.
+
+    `named`: the names of targets that were renamed (`TableStates.target_names`).
 
     >>> place_of(TableMap("us.t", "all.t", constants={"site": "us"}))
     TargetLocation(target='all.t', partition={'site': 'us'})
     """
     return TargetLocation((named or {}).get(one.source, one.target), one.partition)
+
+
+def applied_places(task: Task, tables: Sequence[str]) -> dict[str, TargetLocation]:
+    """The locations of the rows of those of the tables that are applied."""
+    named = lifecycle.read(task).target_names
+    applied = [t for t in tables if task.policy(t).level >= MEDIUM]
+    return {t: place_of(task_map(task, t), named) for t in applied}

@@ -1,4 +1,4 @@
-"""Values that an expression of a mapping cannot be computed from: found when a job meets one, and told so."""
+"""Errors of jobs in which an expression of a mapping could not be computed from a row."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ADVICE = re.compile(r"\s*If necessary set \"spark\.sql\.ansi\.enabled\"[^.]*\.?
 
 
 def value_error(
-    error: BaseException, made: Iterable[Prepared], *, table: str, where: str
+    error: BaseException, mappings: Iterable[Prepared], *, table: str, where: str
 ) -> ApplyError | None:
-    """What a job that mapped a table died of; None when it was no value of a row.
+    """The error of a job that mapped a table, if a value in a row was the reason; otherwise None.
 
-    Spark's words name the value where the failure is of one (a cast), and the part of the expression.
+    Spark's message names the value (of a cast), and the part of the expression.
 
-    >>> words = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL (line 1) ==\\n1 / n\\n^^^^^"
-    >>> value_error(RuntimeError(words), [], table="s.t", where="baseline of s.t").what
+    >>> text = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL (line 1) ==\\n1 / n\\n^^^^^"
+    >>> value_error(RuntimeError(text), [], table="s.t", where="baseline of s.t").what
     'the mapping of s.t (1 / n) cannot be computed from a row: [DIVIDE_BY_ZERO] Division by zero.'
     """
     text = "\n".join(map(str, causes(error)))
@@ -32,7 +32,7 @@ def value_error(
     fragment = part[1].strip() if part else ""
     named = {
         name: None
-        for one in made
+        for one in mappings
         for name, sql in [
             *((f"columns.{p.column.name}", p.expression.sql) for p in one.parts if p.expression),
             *([("where", one.where.sql)] if one.where else []),
@@ -40,11 +40,11 @@ def value_error(
         if fragment and fragment in sql
     }
     what = ", ".join(named) or "the mapping"
-    words = _ADVICE.sub("", f"[{found[1]}] {found[2]}")
+    reason = _ADVICE.sub("", f"[{found[1]}] {found[2]}")
     shown = f" ({fragment})" if fragment else ""
     return ApplyError(
-        f"{what} of {table}{shown} cannot be computed from a row: {words}",
+        f"{what} of {table}{shown} cannot be computed from a row: {reason}",
         where=where,
-        hint="let it take every value (try_divide, try_cast, CASE), or keep such rows out with `where`; then "
+        hint="let it accept every value (try_divide, try_cast, CASE), or leave such rows out (`where`); then "
         f"`tailrace resync` {table}",
     )

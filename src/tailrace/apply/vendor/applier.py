@@ -1,4 +1,4 @@
-"""Applies change tables of other products under rules."""
+"""Applies change tables of other products under rules, as `tailrace apply` does."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from .. import audits, rejects, target_mode
 from ..apply_result import ApplyResult, summed
 from ..rules import RulesApplier
 from ..transactions import by_transaction, middle_of
-from . import incoming
-from .incoming import Incoming
+from . import upsert
+from .change_stats import ChangeStats, newer, scan
 
 
 class VendorApplier:
-    """Applies change tables to the target of a `RulesApplier`, whose exceptions are below `root`."""
+    """Applies change tables with a `RulesApplier`; temporary files are below the folder `root`."""
 
-    def __init__(self, under: RulesApplier, root: str) -> None:
-        self._under, self._root = under, root
+    def __init__(self, rules_applier: RulesApplier, root: str) -> None:
+        self._applier, self._root = rules_applier, root
 
     @property
     def _target(self) -> Target:
-        return self._under.target
+        return self._applier.target
 
     @property
     def _rules(self) -> Rules:
-        return self._under.rules
+        return self._applier.rules
 
     def apply(
-        self, changes: ChangeTable, found: Incoming | None = None, *, transactional: bool = False
+        self, changes: ChangeTable, stats: ChangeStats | None = None, *, transactional: bool = False
     ) -> ApplyResult:
         """Applies the changes of a change table that the target does not have yet.
 
         Args:
             changes: the change table.
-            found: the result of `incoming.look` for it, if that is known.
+            stats: its statistics, if they are known.
             transactional: each transaction is committed separately.
 
         Raises:
@@ -59,31 +59,31 @@ class VendorApplier:
             ConfigError: the target was made in another mode.
             UnsupportedError: a keyless table, unless the mode is `archive`.
         """
-        if suspended := self._under.suspensions.reason(changes.name):
+        if suspended := self._applier.suspensions.reason(changes.name):
             return ApplyResult(suspended=suspended)
         try:
             with explaining(changes.name, f"apply {changes.name}"):
-                return self._apply(changes, found, transactional=transactional)
+                return self._apply(changes, stats, transactional=transactional)
         except LimitReachedError:
-            self._under.count_again(changes.name)
+            self._applier.count_again(changes.name)
             raise
 
-    def _apply(self, changes: ChangeTable, known: Incoming | None, *, transactional: bool) -> ApplyResult:
+    def _apply(self, changes: ChangeTable, known: ChangeStats | None, *, transactional: bool) -> ApplyResult:
         name, progress = changes.name, self._progress(changes.name, changes.columns)
-        after = self._logged(name, progress)
-        fresh = incoming.newer(changes, after)
-        found = known if known is not None and fresh is changes else incoming.look(fresh)
-        if found.upto <= after:
+        start = self._logged(name, progress)
+        fresh = newer(changes, start)
+        stats = known if known is not None and fresh is changes else scan(fresh)
+        if stats.end <= start:
             return ApplyResult()
-        if after < progress:
-            self._refuse_gap(changes, after, progress)
-        found = replace(found, relation=self._layout(changes, found))
-        if found.upto > progress:
-            incoming.lay_out(self._target, target_mode.relation_of(found.relation, self._rules))
-        with self._staged(self._under.judged(fresh, found.relation), found, after) as batch:
+        if start < progress:
+            self._refuse_gap(changes, start, progress)
+        stats = replace(stats, relation=self._layout(changes, stats))
+        if stats.end > progress:
+            upsert.set_layout(self._target, target_mode.relation_of(stats.relation, self._rules))
+        with self._staged(self._applier.judged(fresh, stats.relation), stats, start) as batch:
             if not transactional:
                 return self._merged(batch)
-            logged = [batch.between(batch.range.start, progress)] if after < progress else []
+            logged = [batch.between(batch.range.start, progress)] if start < progress else []
             rest = batch.range.later_than(progress)
             memory = self._target.capabilities.memory_bytes
             each = [] if rest.is_empty else by_transaction(batch.between(rest.start, rest.end), memory)
@@ -91,58 +91,61 @@ class VendorApplier:
 
     def _each(self, batches: Iterable[ChangeBatch]) -> ApplyResult:
         """Merges batches, one after the other, until the table is suspended."""
-        found: list[ApplyResult] = []
+        results: list[ApplyResult] = []
         for batch in batches:
-            found.append(self._merged(batch))
-            if found[-1].suspended is not None:
+            results.append(self._merged(batch))
+            if results[-1].suspended is not None:
                 break
-        return summed(found)
+        return summed(results)
 
     def _logged(self, name: str, progress: int) -> int:
-        """The change number that a table has reached in its target and in its key log."""
-        log = self._under.log
+        """The change number that both the target and the key log of a table have reached."""
+        log = self._applier.log
         if log is None:
             return progress
         if (logged := log.state(name).progress) is None:
             log.begin(name, progress)
             return progress
         if logged < progress and self._target.capabilities.notes is not None:
-            self._under.recover(name, progress)
+            self._applier.recover(name, progress)
             return progress
         return min(logged, progress)
 
-    def _refuse_gap(self, changes: ChangeTable, after: int, progress: int) -> None:
-        """Raises ApplyError unless the changes are there that only the key log needs."""
-        log = self._under.log
-        if log is not None and incoming.look(incoming.newer(changes, after, progress)).upto != progress:
+    def _refuse_gap(self, changes: ChangeTable, start: int, progress: int) -> None:
+        """Raises ApplyError if changes are missing that only the key log needs."""
+        log = self._applier.log
+        if log is not None and scan(newer(changes, start, progress)).end != progress:
             raise ApplyError(
-                f"the key log ends at change {after}, the target at {progress}",
+                f"the key log ends at change {start}, the target at {progress}",
                 where=f"{changes.name}, {log.path}",
                 hint="give the change tables of the last call again: the key log does not have their changes",
             )
 
-    def _layout(self, changes: ChangeTable, found: Incoming) -> Relation:
-        """The layout of the changes: their own, except for columns of the target that cannot follow. These
-        keep the target's types, and their values are checked."""
-        if not found.relation.key and self._rules.mode != "archive":
+    def _layout(self, changes: ChangeTable, stats: ChangeStats) -> Relation:
+        """The layout that changes are applied with.
+
+        It is their own, except that columns whose type the target cannot change keep the target's type; their
+        values are checked.
+        """
+        if not stats.relation.key and self._rules.mode != "archive":
             keyless.refuse_soft_delete(changes.name, self._rules)
-            keyless.refuse(changes.name, found.wrong)
+            keyless.refuse(changes.name, stats.unidentified)
         if self._rules.on["data_error"] == "stop" or not self._target.exists(changes.name):
-            return found.relation
-        return rejects.held_in(found.relation, self._target.columns(changes.name))
+            return stats.relation
+        return rejects.held_in(stats.relation, self._target.columns(changes.name))
 
     @contextmanager
     def _staged(
-        self, changes: ChangeTable, found: Incoming, after: int, *, log_only: bool = False
+        self, changes: ChangeTable, stats: ChangeStats, start: int, *, log_only: bool = False
     ) -> Iterator[ChangeBatch]:
-        """The batch of changes that Spark computes, in files until the block ends."""
-        relation = found.relation
+        """The batch of the changes, which Spark computes; its files exist until the block ends."""
+        relation = stats.relation
         with scratch(self._root) as folder:
             staged = stage(changes, relation, folder, ordered=self._target.capabilities.ordered)
             yield ChangeBatch(
                 relation.table,
                 relation,
-                ChangeRange(None if after < 0 else after, found.upto),
+                ChangeRange(None if start < 0 else start, stats.end),
                 folder,
                 staged=staged,
                 counts=staged.counts,
@@ -152,52 +155,52 @@ class VendorApplier:
             )
 
     def _merged(self, batch: ChangeBatch) -> ApplyResult:
-        """Merges a batch: first what only the key log needs, then what the target needs."""
-        found: list[ApplyResult] = []
+        """Merges a batch: first changes that only the key log needs, then those that the target needs."""
+        results: list[ApplyResult] = []
         rest = batch
-        while not found or (found[-1].suspended is None and not rest.range.is_empty):
+        while not results or (results[-1].suspended is None and not rest.range.is_empty):
             part = rest
-            while (done := merge_one(self._target, self._under.audited(part))) is None:
+            while (done := merge_one(self._target, self._applier.audited(part))) is None:
                 part = part.between(part.range.start, middle_of(part.located()))
-            found.append(self._under.finished(part, done))
+            results.append(self._applier.finished(part, done))
             if done.end is None:
                 break
             rest = replace(batch, range=batch.range.later_than(done.end))
-        return summed(found)
+        return summed(results)
 
     def preview(self, changes: ChangeTable) -> ApplyResult:
         """Returns the result that `apply` would have now; writes nothing."""
-        if suspended := self._under.suspensions.reason(changes.name):
+        if suspended := self._applier.suspensions.reason(changes.name):
             return ApplyResult(suspended=suspended)
         with explaining(changes.name, f"apply {changes.name}"):
             return self._preview(changes)
 
     def _preview(self, changes: ChangeTable) -> ApplyResult:
         progress = self._progress(changes.name, changes.columns)
-        fresh = incoming.newer(changes, progress)
-        found = incoming.look(fresh)
-        if found.upto <= progress:
+        fresh = newer(changes, progress)
+        stats = scan(fresh)
+        if stats.end <= progress:
             return ApplyResult()
-        found = replace(found, relation=self._layout(changes, found))
-        layout = target_mode.relation_of(found.relation, self._rules)
-        incoming.lay_out(self._target, layout, dry_run=True)
-        judged = self._under.judged(fresh, found.relation)
-        with self._staged(judged, found, progress, log_only=True) as batch:
+        stats = replace(stats, relation=self._layout(changes, stats))
+        layout = target_mode.relation_of(stats.relation, self._rules)
+        upsert.set_layout(self._target, layout, dry_run=True)
+        judged = self._applier.judged(fresh, stats.relation)
+        with self._staged(judged, stats, progress, log_only=True) as batch:
             target, path = self._previewed(batch.changes, fresh, layout)
-            done = merge_one(target, replace(self._under.audited(batch, logs=False), target=path))
+            done = merge_one(target, replace(self._applier.audited(batch, logs=False), target=path))
         assert done is not None  # noqa: S101 - a Delta table merges every batch
         result, ends, _ = audits.finished(done, changes.name, self._rules, None)
         would = f"would {ends[2]}: {ends[1]} at change_seq {ends[0]}" if ends else None
         return replace(result, suspended=would)
 
     def _previewed(self, folder: str, changes: ChangeTable, layout: Relation) -> tuple[Target, str]:
-        """Returns the target that merges for a preview, and the path of its rows.
+        """Returns the target that a preview merges into, and the path of its rows.
 
-        The rows are in a temporary folder if the target does not exist or is a database.
+        They are a temporary copy if the target does not exist or is a database.
         """
-        name, able = layout.table, self._target.capabilities
+        name, capabilities = layout.table, self._target.capabilities
         exists = self._target.exists(name)
-        if exists and able.versions:
+        if exists and capabilities.versions:
             return self._target, self._target.path(name)
         copy = DeltaTarget(changes.df.sparkSession, folder, app_id="preview")
         schema = schema_of(layout.columns)
@@ -208,19 +211,19 @@ class VendorApplier:
             lake.commit(path, files, progress={})
         return copy, path
 
-    def _progress(self, name: str, own: Collection[str]) -> int:
+    def _progress(self, name: str, columns: Collection[str]) -> int:
         """The last change number of a table's target; -1 if nothing was applied."""
         if not self._target.exists(name):
             return -1
-        target_mode.check_mode(self._target, name, own, self._rules)
+        target_mode.check_mode(self._target, name, columns, self._rules)
         return order_key(self._target.progress(name))
 
 
 def merge_one(target: Target, batch: ChangeBatch) -> MergeResult | None:
-    """Merges one batch. Returns the result; None if the memory of a database's merge does not hold it.
+    """Merges one batch. Returns the result, or None if the batch is too large for a database's memory limit.
 
     Raises:
-        TailraceError: its changes were not applied.
+        TailraceError: the changes were not applied.
     """
     (done,) = target.merge([batch])
     if isinstance(done, TailraceError):

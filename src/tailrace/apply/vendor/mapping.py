@@ -1,4 +1,4 @@
-"""Change tables that others made, through the mappings that a file gives them."""
+"""Maps change tables of other products, as a file of table settings says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..mapping.multi_source import clashes, shared
 from ..mapping.prepare import mistakes, prepare
 from ..mapping.static_checks import unknown_drops
 from ..mapping.table_map import map_of, place_of
-from .incoming import relation_of
+from .change_stats import relation_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,58 +23,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MappedTables:
-    """Change tables as their targets', by the source table's name.
+    """Change tables as their targets have them, by name of the source table.
 
     Attributes:
         changes: the changes.
-        places: where the rows of each table are (None: in targets of their own names).
-        digests: of each the mapping's (`TableMap.digest`).
+        target_of: returns the target of a table; None if each target has the name of its table.
+        digests: the digest of each mapping (`TableMap.digest`).
     """
 
     changes: dict[str, ChangeTable]
-    places: Callable[[str], TargetLocation] | None
+    target_of: Callable[[str], TargetLocation] | None
     digests: dict[str, str]
 
 
 def map_vendor_tables(
     spark: SparkSession,
     changes: Mapping[str, ChangeTable],
-    said: Callable[[str], TableSettings] | None,
+    settings: Callable[[str], TableSettings] | None,
     task: str,
-    some: Collection[str] = (),
+    incomplete: Collection[str] = (),
 ) -> MappedTables:
-    """The changes as their targets'.
+    """Maps change tables to their targets.
 
     Args:
         spark: the session.
-        changes: by name of the source table.
-        said: the settings of each; None: there are none.
-        task: what `@TASK` stands for.
-        some: tables that had changes before, and now perhaps not all of their columns.
+        changes: the change tables by name of the source table.
+        settings: the settings of each; None without a file of settings.
+        task: the value of `@TASK`.
+        incomplete: tables that were applied before, and may not have all of their columns now.
 
     Raises:
-        ConfigError: everything that is wrong with the mappings.
+        ConfigError: all mistakes in the mappings.
     """
-    if said is None:
+    if settings is None:
         return MappedTables(dict(changes), None, dict.fromkeys(changes, ""))
-    maps = {name: map_of(said(name), name, task) for name in changes}
+    maps = {name: map_of(settings(name), name, task) for name in changes}
     layouts = {name: relation_of(table) for name, table in changes.items()}
     wrong = [
         f"{n}: {w}"
         for n, m in maps.items()
         for w in (
-            *(() if n in some else unknown_drops(m, changes[n].columns)),
+            *(() if n in incomplete else unknown_drops(m, changes[n].columns)),
             *mistakes(lambda: spark, m, layouts[n]),
         )
     ]
     if not wrong:
-        made = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}
-        for many in shared(list(maps.values())).values():
-            wrong += clashes([made[m.source] for m in many])
+        prepared = {n: prepare(lambda: spark, m, layouts[n]) for n, m in maps.items()}
+        for several in shared(list(maps.values())).values():
+            wrong += clashes([prepared[m.source] for m in several])
     if wrong:
-        raise ConfigError(
-            "\n".join(wrong), where="--tables", hint="docs/mapping.md says what may stand there"
-        )
-    through = {n: t if maps[n].plain else mapped(t, made[n]) for n, t in changes.items()}
-    places = {n: place_of(m) for n, m in maps.items()}
-    return MappedTables(through, places.__getitem__, {n: m.digest for n, m in maps.items()})
+        raise ConfigError("\n".join(wrong), where="--tables", hint="docs/mapping.md says what is valid there")
+    tables = {n: t if maps[n].plain else mapped(t, prepared[n]) for n, t in changes.items()}
+    targets = {n: place_of(m) for n, m in maps.items()}
+    return MappedTables(tables, targets.__getitem__, {n: m.digest for n, m in maps.items()})

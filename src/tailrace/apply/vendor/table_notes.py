@@ -1,5 +1,4 @@
-"""What one call of `tailrace apply` leaves for the next about each table: rows of a Delta table that are only
-added; the newest one of the same thing counts."""
+"""An append-only Delta table in which one call of `tailrace apply` leaves values for the next."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from ...state.state_table import Declaration, Row, StateTable
 
 @dataclass(frozen=True)
 class TableNotes:
-    """The notes of one kind.
+    """The notes of one kind about the tables of a task.
 
     Attributes:
-        path: the table, append-only: `task_name`, `table_name` and the values.
-        task: whose tables they are about.
+        path: the Delta table, with `task_name`, `table_name` and the values.
+        task: the name of the task.
         values: names and types of the values.
     """
 
@@ -27,11 +26,11 @@ class TableNotes:
     values: pa.Schema
 
     def rows(self) -> list[tuple[str, dict[str, Any]]]:
-        """Tables and the values that were noted of them, by name, the newest last."""
+        """The noted values, each with its table, oldest first."""
         return [(table, values) for task, table, values in self._table.rows() if task == self.task]
 
     def add(self, new: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Notes values of tables, in one commit; None for those that are not given."""
+        """Adds values of tables in one commit; values that are not given are NULL."""
         self._table.append({"task_name": self.task, "table_name": t, **values} for t, values in new)
 
     @property

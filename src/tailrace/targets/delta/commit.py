@@ -80,6 +80,6 @@ def exchange(
     written.add(table.table_uri, [p.size for p in parts])
 
 
-def info(**words: object) -> dict[str, str]:
-    """Commit info: words about the commit under the one name `tailrace`."""
-    return {"tailrace": json.dumps(words)}
+def info(**values: object) -> dict[str, str]:
+    """Returns commit info: the values as JSON under the name `tailrace`."""
+    return {"tailrace": json.dumps(values)}

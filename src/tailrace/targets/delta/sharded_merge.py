@@ -113,11 +113,11 @@ class ShardedMerge:
             rest = one.located()
             if not one.log_only:
                 rest = replace(rest, range=one.range.later_than(progress))
-            return _Attempt(self, rest, table, folder).run()
+            return MergeAttempt(self, rest, table, folder).run()
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class MergeAttempt:
     """One attempt to merge a batch into the open version of a table."""
 
     merge: ShardedMerge
@@ -185,7 +185,9 @@ class _Attempt:
         by_shard: dict[int, list[ScratchFile]] = {}
         for number, file in (each for split in splits for each in split.files):
             by_shard.setdefault(number, []).append(file)
-        shards = [ShardFiles(tuple(own), first=n == 0) for n, (_, own) in enumerate(sorted(by_shard.items()))]
+        shards = [
+            ShardFiles(tuple(files), first=n == 0) for n, (_, files) in enumerate(sorted(by_shard.items()))
+        ]
         return shards, tuple(sorted({seq for split in splits for seq in split.truncates}))
 
     def _links(
@@ -242,13 +244,13 @@ class _Attempt:
         flagged = tuple(one.flagged for one in results if one.flagged is not None)
         if log is None or not flagged or len(results) == 1:
             return tuple(parts)
-        made = self._map(
+        new_parts = self._map(
             "count flagged changes",
             FlaggedCountTask(log.path, log.schema, flagged, log.header.flagged),
             parts,
         )
         _delete(log.path, parts)
-        return tuple(made)
+        return tuple(new_parts)
 
     def _commit_exceptions(self, done: MergeResult, results: Sequence[ShardResult], audit: Audit) -> None:
         """Commits the exceptions."""

@@ -163,9 +163,11 @@ class SparkMerge:
         from pyspark.sql import functions as F
 
         key = list(self._relation.key)
-        own = rows_in_partition(spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition)
+        rows_of_source = rows_in_partition(
+            spark_io.rows_of(self.spark, self.one.target, self.table), self.one.partition
+        )
         rows = rows.where(col(OP) != DELETE)
-        deleted = shaped(own, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
+        deleted = shaped(rows_of_source, self._relation).join(rows.select(*map(col, key)), key, "left_anti")
         deleted = deleted.withColumns({OP: F.lit(DELETE), KEPT: F.lit(None).cast("string")})
         return rows.unionByName(deleted)
 

@@ -87,8 +87,8 @@ class TaskLocalMerge:
         auditor.finish()
         if auditor.end is not None:
             reach("delta.local")
-            words = info(plan="append")
-            version = append(one.target, files, one.app_id, auditor.end, self.start, words)
+            commit_info = info(plan="append")
+            version = append(one.target, files, one.app_id, auditor.end, self.start, commit_info)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return auditor.result(done) or RESULT_LOST
 

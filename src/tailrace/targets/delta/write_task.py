@@ -115,8 +115,8 @@ class WriteTask:
                 return None
             groups, start, end = cut[part_input.part]
         changed, new = self._rows(part_input.changed), self._rows(part_input.new)
-        mine = pc.greater_equal(changed[ROW], start)
-        changed = changed.filter(mine if end is None else pc.and_(mine, pc.less(changed[ROW], end)))
+        in_range = pc.greater_equal(changed[ROW], start)
+        changed = changed.filter(in_range if end is None else pc.and_(in_range, pc.less(changed[ROW], end)))
         changed = changed.take(pc.sort_indices(changed, [(ROW, "ascending")]))
         rows = np.asarray(one(changed[ROW]).to_numpy(), np.int64) - start
         source = self._source(pa.concat_tables([changed, new]))

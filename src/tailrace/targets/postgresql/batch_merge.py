@@ -214,13 +214,13 @@ class _Transaction:
         """Returns the sum of the chunks' results."""
         first, *rest = self.found
         for found in rest:
-            mine, more = first.outcome, found.outcome
+            total, more = first.outcome, found.outcome
             outcome = replace(
-                mine,
-                inserted=mine.inserted + more.inserted,
-                updated=mine.updated + more.updated,
-                deleted=mine.deleted + more.deleted,
-                missing=mine.missing + more.missing,
+                total,
+                inserted=total.inserted + more.inserted,
+                updated=total.updated + more.updated,
+                deleted=total.deleted + more.deleted,
+                missing=total.missing + more.missing,
                 plan=more.plan,
             )
             counts = {kind: many + found.counts[kind] for kind, many in first.counts.items()}

@@ -87,15 +87,15 @@ class ChunkMerge:
 
     def auditor(self) -> BatchAuditor:
         """Returns a new auditor of the changes, with data errors for values that the target cannot hold."""
-        made = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
+        auditor = BatchAuditor(self.audit, self.chunk.end, self.source, self.chunk.texts)
         found: list[pa.StringArray | None] = [self._unsupported]
         if self._refused_keys:
-            place = self.chunk.source.keys.place.tolist()
-            found.append(pa.array([self._refused_keys.get(key) for key in place], pa.string()))
+            key_numbers = self.chunk.source.keys.place.tolist()
+            found.append(pa.array([self._refused_keys.get(key) for key in key_numbers], pa.string()))
         for why in found:
             if why is not None and why.null_count < len(why):
-                made.add_data_errors(why)
-        return made
+                auditor.add_data_errors(why)
+        return auditor
 
     def read_rows(self, auditor: BatchAuditor) -> bool:
         """Reads the target's rows with the keys of the changes. Returns whether the database refuses some of
@@ -147,20 +147,20 @@ class ChunkMerge:
     def merge(self, auditor: BatchAuditor) -> RowCounts:
         """Decides the changes, and writes the resulting rows."""
         if self.chunk.adds:
-            made, decided = self.source, auditor.decide(NO_ROWS)
+            remaining, decided = self.source, auditor.decide(NO_ROWS)
         else:
-            made = auditor.remaining(self.source, self.living, self._rows_of)
+            remaining = auditor.remaining(self.source, self.living, self._rows_of)
             decided = auditor.batch
         auditor.start_log(self.chunk.pool)
         emptied = (
             empty_partition(self.session, self.progress, self.relation.table) if self._empties(decided) else 0
         )
         if self.chunk.adds:
-            self._append(made.rows.filter(pa.array(decided.decided.effective)))
-        elif made.net is not None:
-            self._write_copies(made.net)
+            self._append(remaining.rows.filter(pa.array(decided.decided.effective)))
+        elif remaining.net is not None:
+            self._write_copies(remaining.net)
         else:
-            self._write(made, emptied=self._empties(decided))
+            self._write(remaining, emptied=self._empties(decided))
         return self.counts(decided, emptied)
 
     def counts(self, decided: Batch, emptied: int) -> RowCounts:
@@ -220,8 +220,10 @@ class ChunkMerge:
     def _stage(self, numbers: Places) -> None:
         """Copies the keys with these numbers, except those that PostgreSQL cannot hold."""
         if self._unsupported is not None:
-            held = self.chunk.source.keys.place[self._unsupported.is_null().to_numpy(zero_copy_only=False)]
-            numbers = numbers[np.isin(numbers, held)]
+            supported = self.chunk.source.keys.place[
+                self._unsupported.is_null().to_numpy(zero_copy_only=False)
+            ]
+            numbers = numbers[np.isin(numbers, supported)]
         data, extra = self._key_rows().take(pa.array(numbers)), {NUMBER: pa.array(numbers)}
         self._keys = self.staging.stage(_KEYS, extra, data.columns, self._key, self._key_casts)
 
@@ -239,27 +241,27 @@ class ChunkMerge:
         table = pa.Table.from_batches([rows.select(self.source.schema.names)])
         return np.asarray(rows.column(0).to_numpy(), np.int64), table.cast(self.source.schema)
 
-    def _write(self, made: Source, *, emptied: bool) -> None:
-        last = np.where(made.deletes[made.last], -1, made.last) if emptied else made.last
-        places = last[last >= 0]
-        if not len(places):
+    def _write(self, source: Source, *, emptied: bool) -> None:
+        last = np.where(source.deletes[source.last], -1, source.last) if emptied else source.last
+        indices = last[last >= 0]
+        if not len(indices):
             return
-        gone, rows = made.deletes[places], made.rows.take(pa.array(places))
-        extra = {OP: pa.array(np.where(gone, "D", "U"))}
-        if made.partial:
-            extra[KEPT] = _kept(one(rows[KEPT]), gone)
+        deletes, rows = source.deletes[indices], source.rows.take(pa.array(indices))
+        extra = {OP: pa.array(np.where(deletes, "D", "U"))}
+        if source.partial:
+            extra[KEPT] = _kept(one(rows[KEPT]), deletes)
         # Images of deletes may have no key.
         keys = self._key_rows().take(pa.array(np.flatnonzero(last >= 0)))
-        for name in made.key:
-            column = pc.if_else(pa.array(gone), one(keys[name]), one(rows[name]))
+        for name in source.key:
+            column = pc.if_else(pa.array(deletes), one(keys[name]), one(rows[name]))
             rows = rows.set_column(rows.schema.names.index(name), name, column)
         to = MergeStatements(self.session, self.target, self.relation, self.stage(_ROWS, extra, rows))
         # Deletes first: a unique value may pass from an old row to a new one.
-        if gone.any():
+        if deletes.any():
             to.delete()
-        if made.partial:
+        if source.partial:
             to.update_partly()
-        to.upsert(partial=made.partial)
+        to.upsert(partial=source.partial)
 
     def _append(self, rows: pa.Table) -> None:
         if not self._types.exact:
@@ -296,15 +298,15 @@ class ChunkMerge:
 
     def _key_rows(self) -> pa.Table:
         """Returns the keys in the order of their numbers."""
-        place = self.source.keys.place
+        key_numbers = self.source.keys.place
         row = np.zeros(len(self.source.last), np.int64)
-        row[place] = np.arange(len(place))
+        row[key_numbers] = np.arange(len(key_numbers))
         return self.source.rows.select(list(self.source.key)).take(pa.array(row))
 
     @cached_property
     def _key_casts(self) -> dict[int, str]:
-        places = [i for i, c in enumerate(self.relation.columns) if c.key]
-        return {k: self._types.casts[i] for k, i in enumerate(places) if i in self._types.casts}
+        indices = [i for i, c in enumerate(self.relation.columns) if c.key]
+        return {k: self._types.casts[i] for k, i in enumerate(indices) if i in self._types.casts}
 
     @cached_property
     def _key(self) -> list[Column]:
@@ -315,7 +317,7 @@ class ChunkMerge:
         return " AND ".join(f"t.{quoted(c.name)} = s.c{i}" for i, c in enumerate(self._key))
 
 
-def _kept(kept: pa.StringArray, gone: npt.NDArray[np.bool_]) -> pa.StringArray:
+def _kept(kept: pa.StringArray, deletes: npt.NDArray[np.bool_]) -> pa.StringArray:
     """Returns `KEPT` of rows that keep columns; NULL for the others."""
-    some = pc.and_(pc.match_substring(kept, "1"), pa.array(~gone))
-    return pc.if_else(some, kept, pa.scalar(None, pa.string()))
+    keeps = pc.and_(pc.match_substring(kept, "1"), pa.array(~deletes))
+    return pc.if_else(keeps, kept, pa.scalar(None, pa.string()))

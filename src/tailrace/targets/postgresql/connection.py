@@ -96,10 +96,10 @@ class Database:
         (Database(schema='lake', control='tailrace'), 'postgresql://me@db/shop?sslmode=require')
         """
         plain, _, options = url.partition("?")
-        kept = [one for one in options.split("&") if one and not one.startswith("schema=")]
+        other_options = [one for one in options.split("&") if one and not one.startswith("schema=")]
         given = [one for one in options.split("&") if one.startswith("schema=")]
         schema = unquote(given[-1].removeprefix("schema=")) if given else None
-        url = "?".join([plain, "&".join(kept)]) if kept else plain
+        url = "?".join([plain, "&".join(other_options)]) if other_options else plain
         return Database(url, schema or None)
 
     @property
@@ -173,8 +173,8 @@ def explaining_errors(where: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         if is_lost(error):
-            said = f"the target does not answer: {str(error).strip()}"
-            raise TargetLostError(said, where=where, hint="see the target server's log") from error
+            message = f"the target does not answer: {str(error).strip()}"
+            raise TargetLostError(message, where=where, hint="see the target server's log") from error
         kind = ConstraintError if isinstance(error, psycopg.IntegrityError) else ApplyError
         raise kind(str(error).strip(), where=where, hint=hint_of(error)) from error
 

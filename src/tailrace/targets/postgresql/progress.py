@@ -180,13 +180,13 @@ class ProgressTable:
             ApplyError: the table has another target under the task's name.
         """
         self.refuse_two(session, table)
-        own, key = self.partition(table), {"task": literal(self._task), "table": literal(table)}
+        partition, key = self.partition(table), {"task": literal(self._task), "table": literal(table)}
         rest = {
             "target": literal(self.target(table)),
             "upto": str(number),
             "version": _TRANSACTION,
             "layout": literal(layout.to_json()),
-            "part": literal(json.dumps(dict(own), sort_keys=True) if own else ""),
+            "part": literal(json.dumps(dict(partition), sort_keys=True) if partition else ""),
             "adopted": f"({self._adopted(table)})",
             "applied_at": "now()",
         }

@@ -105,8 +105,10 @@ class MergeStatements:
         the changes, because equal values of two types may have different hashes.
         """
         equal = " AND ".join(f"{cell} IS NOT DISTINCT FROM s.c{i}" for i, cell in enumerate(self._texts))
-        mine, theirs = (f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(self._texts)))
-        return f"{theirs} = {mine} AND {equal}"
+        staged_hash, target_hash = (
+            f"hash_record_extended(ROW({c}), 0)" for c in (self._cells, ", ".join(self._texts))
+        )
+        return f"{target_hash} = {staged_hash} AND {equal}"
 
     @property
     def same_key(self) -> str:

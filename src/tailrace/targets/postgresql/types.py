@@ -214,8 +214,8 @@ def retype_steps(have: Column, want: Column, now: str | None) -> list[str]:
 def markdown() -> str:
     """Returns the map of types as the page docs/types-postgresql.md."""
     rows = "".join(f"| `{lake}` | `{sql}` | {note or ' '} |\n" for lake, (sql, note) in TYPES.items())
-    kept: Mapping[str, str] = {n: note for n, note in KEPT.items() if n not in {*_RANGES, *_PLAIN}}
-    more = "".join(f"| `{n}` | {note or ' '} |\n" for n, note in kept.items())
+    text_types: Mapping[str, str] = {n: note for n, note in KEPT.items() if n not in {*_RANGES, *_PLAIN}}
+    more = "".join(f"| `{n}` | {note or ' '} |\n" for n, note in text_types.items())
     return (_PAGE % (rows, more)).replace("|   |", "| |")
 
 

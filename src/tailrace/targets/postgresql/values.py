@@ -52,15 +52,15 @@ def select_cells(columns: Sequence[Column], have: Collection[str] | None = None)
     t."n", CASE t."d" WHEN '-infinity' THEN -719162 WHEN 'infinity' THEN 2932896 \
 ELSE t."d"::date - DATE '1970-01-01' END
     """
-    made = []
+    cells = []
     for c in columns:
         name = f"t.{quoted(c.name)}" if have is None or c.name in have else "NULL"
         if c.type in _NUMBERS and name != "NULL":
             _, number, low, high = _NUMBERS[c.type]
             ends = f"WHEN '-infinity' THEN {low} WHEN 'infinity' THEN {high}"
             name = f"CASE {name} {ends} ELSE {number.format(name)} END"
-        made.append(name)
-    return ", ".join(made)
+        cells.append(name)
+    return ", ".join(cells)
 
 
 def read_csv(columns: Sequence[Column], data: bytes, where: str) -> pa.RecordBatch:
@@ -119,8 +119,8 @@ def rows_of_query(spark: SparkSession, database: Database, query: str, relation:
     """Returns the rows of a query in a layout's columns, which the query must select as `select_cells`. A
     task reads them when they are needed."""
     ddl = ", ".join(f"c{i} {c.type}" for i, c in enumerate(relation.columns))
-    made = over_rows(spark.range(0, 1, 1, 1), _ReadTask(database, query, relation), ddl)
-    return made.toDF(*[c.name for c in relation.columns])
+    rows = over_rows(spark.range(0, 1, 1, 1), _ReadTask(database, query, relation), ddl)
+    return rows.toDF(*[c.name for c in relation.columns])
 
 
 def _plain(column: Column) -> Column:

@@ -1,4 +1,4 @@
-"""The one look at the headers of vendors' tables: whether their numbers rise, and what the rows are."""
+"""The scan of the headers of vendors' tables: whether their numbers increase, and the counts of rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tailrace.apply.vendor import incoming, numbering
+from tailrace.apply.vendor import applier, change_stats, sequence_stats
 from tailrace.formats.base import FILE, FINER, WHY
 from tailrace.formats.shape import few_rows
 from tailrace.model.change import ChangeTable
+from tailrace.operate import vendor_apply
 
 from .test_late_changes import FIRST, LAST, RULES, apply, put, rows
 
@@ -20,25 +21,27 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize(
-    ("sequences", "rise"),
+    ("sequences", "increasing"),
     [
         (["0" * 35] * 2, True),
         (["0" * 35, "20261102081500500000000000000000005", "20261102081500600000000000000000006"], True),
         (["20261102081500500000000000000000005", "20261102081500600000000000000000004"], False),
         (["20261102081500500000000000000000005", "2026x102081500600000000000000000006"], False),
     ],
-    ids=["a full load", "a full load and changes", "they begin anew", "a time that is none"],
+    ids=["a full load", "a full load and changes", "they restart", "an invalid time"],
 )
-def test_whether_numbers_rise_with_their_times(spark: SparkSession, sequences: list[str], rise: bool) -> None:
-    found = numbering.look(headers(spark, [(seq, "I", None, None) for seq in sequences]))
-    assert found.rise == rise
+def test_numbers_that_do_not_follow_their_times_are_found(
+    spark: SparkSession, sequences: list[str], increasing: bool
+) -> None:
+    found = sequence_stats.scan(headers(spark, [(seq, "I", None, None) for seq in sequences]))
+    assert found.increasing == increasing
 
 
 @pytest.mark.parametrize(
     "key", [pytest.param(["id"], id="a key"), pytest.param([], id="no key", marks=pytest.mark.slow)]
 )
-def test_one_look_finds_what_another_one_would(spark: SparkSession, key: list[str]) -> None:
-    """Of a table whose rows are all as they should be; of others it does not say."""
+def test_row_counts_are_those_of_a_separate_scan(spark: SparkSession, key: list[str]) -> None:
+    """They are unknown if a row is bad."""
     time, later = "2026110208150050", "2026110208150060"
     good = [
         ("0" * 35, "I", None, "LOAD.csv"),
@@ -50,12 +53,12 @@ def test_one_look_finds_what_another_one_would(spark: SparkSession, key: list[st
     ]
     for some in (good, good[1:3], good[:1], []):
         table = headers(spark, some, key)
-        assert numbering.look(table).incoming == (incoming.look(table) if key else None)
+        assert sequence_stats.scan(table).rows == (change_stats.scan(table) if key else None)
     for wrong in ("12", None, f"{later}{'x' * 19}"):
-        assert numbering.look(headers(spark, [*good, (wrong, "I", None, "2.csv")], key)).incoming is None
+        assert sequence_stats.scan(headers(spark, [*good, (wrong, "I", None, "2.csv")], key)).rows is None
     for odd in (f"if({FILE} = '2.csv', 'no number', null) {WHY}", f"{FILE} = '2.csv' {FINER}"):
         table = headers(spark, good, key)
-        assert numbering.look(table.with_df(table.df.selectExpr("*", odd))).incoming is None
+        assert sequence_stats.scan(table.with_df(table.df.selectExpr("*", odd))).rows is None
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,8 @@ def test_a_first_call_reads_headers_once(
 ) -> None:
     put(tmp_path, "20261102-081500500", FIRST, LAST)
     with monkeypatch.context() as patch:
-        patch.setattr(incoming, "look", None)
+        patch.setattr(vendor_apply, "scan", None)
+        patch.setattr(applier, "scan", None)
         done = apply(spark, tmp_path, **ruled)["tables"][0]
     assert (done["I"], done["inserted"], done["up to"]) == (2, 2, 3)
     assert rows(tmp_path) == ["1", "3"]
