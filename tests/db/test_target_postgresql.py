@@ -162,7 +162,9 @@ def test_a_load_that_the_database_refuses(spark: SparkSession, database: str) ->
     with pytest.raises(BaselineNeededError, match="refuses rows"):
         target.load(relation, rows.unionAll(rows), 9)
     for other in ("b", "c"):
-        with pytest.raises(BaselineNeededError, match=r"a\.t of the task test writes to .* cannot be distinguished"):
+        with pytest.raises(
+            BaselineNeededError, match=r"a\.t of the task test writes to .* cannot be distinguished"
+        ):
             target.load(replace(relation, schema=other), rows, 9)
     assert (target.progress("a.t"), content(database, "all.t")) == (3, [("x", 1), ("x", 2)])
 
