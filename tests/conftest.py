@@ -12,13 +12,14 @@ from hypothesis import settings
 
 from tailrace.runtime.local_settings import PLAIN_PLANS, QUICK
 
+from .examples import rounds
 from .shared_spark import shared
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # How long an example took says how busy the machine is.
-settings.register_profile("tests", deadline=None)
+settings.register_profile("tests", deadline=None, max_examples=rounds(40))
 settings.load_profile("tests")
 
 # A program that a test starts runs each piece of code a few times on a few rows: the second compiler would cost more

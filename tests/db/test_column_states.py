@@ -24,41 +24,38 @@ create table k (m mood, p pair, id int, primary key (m, id));
 create table every (m mood); alter table every replica identity full;
 """
 TEXT = ["m", "f", "a", "x", "r"]
-CASES: dict[str, tuple[str, list[tuple[str, str, str, bool]]]] = {
-    "USING": ("alter table t alter price type numeric(9,2) using price * 100", [("t", "price", REWRITTEN, True)]),
-    "USING, a default": ("alter table t alter note type text using note || '!', alter id set statistics 5",
-                         [("t", "note", REWRITTEN, True), ("t", "id", REWRITTEN, True)]),
-    "VACUUM FULL": ("vacuum full t", []),
-    "a rewrite beside": ("alter table t alter price type float, alter note set not null", []),
-    "a new name beside": ("alter table t rename late to later; alter table t alter price type float",
-                          [("t", "later", PERHAPS, False)]),
-    "nothing rewritten": ("alter table t alter price set not null, alter note set default 'y'; alter table t rename late to later", []),
-    "other columns": ("alter table t add more float default random(), drop late", []),
-    "truncate": ("truncate t", []),
-    "label renamed": ("alter type mood rename value 'ok' to 'fine'",
-                      [("every", "m", RETEXTED, True), ("k", "m", RETEXTED, True), *(("t", c, RETEXTED, False) for c in sorted(TEXT))]),
-    "attribute added": ("alter type pair add attribute c int", [("k", "p", RETEXTED, False), ("t", "p", RETEXTED, False)]),
-    "label added": ("alter type mood add value 'good'", []),
-}  # fmt: skip
+CASES: list[tuple[str, list[tuple[str, str, str, bool]]]] = [
+    ("alter table t alter price type numeric(9,2) using price * 100", [("t", "price", REWRITTEN, True)]),
+    ("alter table t alter note type text using note || '!', alter id set statistics 5",
+     [("t", "note", REWRITTEN, True), ("t", "id", REWRITTEN, True)]),
+    ("vacuum full t", []),
+    ("alter table t alter price type float, alter note set not null", []),
+    ("alter table t rename late to later; alter table t alter price type real", [("t", "later", PERHAPS, False)]),
+    ("alter table t alter price set not null, alter note set default 'y'; alter table t rename later to late", []),
+    ("alter table t add more float default random(), drop late", []),
+    ("truncate t", []),
+    ("alter type mood rename value 'ok' to 'fine'",
+     [("every", "m", RETEXTED, True), ("k", "m", RETEXTED, True), *(("t", c, RETEXTED, False) for c in sorted(TEXT))]),
+    ("alter type pair add attribute c int", [("k", "p", RETEXTED, False), ("t", "p", RETEXTED, False)]),
+    ("alter type mood add value 'good'", []),
+]  # fmt: skip
+"""Statements, one after the other, and what each changes."""
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_changes_without_log_records_are_noticed_in_the_catalog(
-    db: psycopg.Connection, make: Make, case: tuple[str, list[tuple[str, str, str, bool]]]
-) -> None:
-    statement, want = case
+def test_changes_without_log_records_are_noticed_in_the_catalog(db: psycopg.Connection, make: Make) -> None:
     db.execute(CREATE)
     source, tables = make(), ["public.t", "public.k", "public.every"]
     source.prepare(tables)
-    first = source.column_states(tables, {})
-    known: dict[str, dict[str, Any]] = {t: dict(one.state) for t, one in first.items()}
-    assert not any(one.changed for one in first.values())
-    assert source.column_states(tables, known) == {}
-    for one in statement.split("; "):
-        db.execute(one)
-    found = source.column_states(tables, known)
-    told = sorted((t.removeprefix("public."), *c) for t, one in found.items() for c in one.changed)
-    assert told == sorted(want)
+    for statements, want in CASES:
+        first = source.column_states(tables, {})
+        known: dict[str, dict[str, Any]] = {t: dict(one.state) for t, one in first.items()}
+        assert not any(one.changed for one in first.values())
+        assert source.column_states(tables, known) == {}
+        for one in statements.split("; "):
+            db.execute(one)  # type: ignore[call-overload]
+        found = source.column_states(tables, known)
+        told = sorted((t.removeprefix("public."), *c) for t, one in found.items() for c in one.changed)
+        assert told == sorted(want), statements
 
 
 @pytest.mark.since(17)

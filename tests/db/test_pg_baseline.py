@@ -285,18 +285,29 @@ def one_part(
 SWAP = "alter table w rename a to x; alter table w rename b to a; alter table w rename x to b"
 
 
+RENAMED = "alter table w rename a to z; alter table w add a int"
+NOTHING = "alter table w add c int; create index on w (a); alter table w alter b set default 7"
+
+
 @pytest.mark.parametrize(
-    ("statement", "moved"),
+    ("statement", "moved", "partitioned"),
     [
-        ("alter table w rename a to z; alter table w add a int", True),
-        (SWAP, True),
-        (SWAP.replace(" a ", " id ").replace(" a;", " id;"), True),
-        ("alter table w drop a; alter table w add a int", True),
-        ("alter table w add c int; create index on w (a); alter table w alter b set default 7", False),
+        (RENAMED, True, False),
+        (SWAP, True, False),
+        (SWAP.replace(" a ", " id ").replace(" a;", " id;"), True, True),
+        ("alter table w drop a; alter table w add a int", True, True),
+        (NOTHING, False, False),
+        (NOTHING, False, True),
     ],
-    ids=["renamed and added", "swapped", "key swapped", "dropped and added", "nothing of it"],
+    ids=[
+        "renamed and added",
+        "swapped",
+        "key swapped",
+        "dropped and added",
+        "nothing",
+        "nothing, partitions",
+    ],
 )
-@pytest.mark.parametrize("partitioned", [False, True])
 def test_a_name_that_came_to_another_column_is_noticed(
     db: psycopg.Connection, make: Make, statement: str, moved: bool, partitioned: bool
 ) -> None:

@@ -89,9 +89,10 @@ def test_a_key_that_gets_another_text_keeps_its_row(on: Session, kept: str | Non
     assert told == [("1.0", "large" if kept else "new", "theirs")]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("old", "new"), [("0", "-0"), ("-0", "0")])
-@pytest.mark.parametrize(("kind", "lake"), [("real", "float"), ("double precision", "double")])
+@pytest.mark.parametrize(
+    ("kind", "lake", "old", "new", "sparse"),
+    [("real", "float", "0", "-0", False), ("double precision", "double", "-0", "0", True)],
+)
 def test_a_key_that_is_zero_gets_its_new_sign(
     on: Session, kind: str, lake: str, old: str, new: str, sparse: bool
 ) -> None:
@@ -106,22 +107,25 @@ def test_a_key_that_is_zero_gets_its_new_sign(
     assert rows == [(new, 1 if sparse else 2)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("inet", "1.2.3.4"), ("inet", "::1"), ("inet", "10.0.0.0/8"), ("cidr", "10.0.0.0/8"), ("cidr", "1.2.3.4/32"),
-        ("character(4)", "a   "), ("bit(3)", "101"), ("interval", "1 mon -00:00:01"), ("numeric", "1.50"),
-        ("macaddr8", "08:00:2b:01:02:03:04:05"), ("jsonb", '{"a": 1}'), ("json", '{"a":  1}'), ("tsvector", "'a':1"),
-        ("point", "(1,2)"), ("inet[]", "{1.2.3.4,::1/64}"), ("numrange", "[1.0,2)"), ("pg_lsn", "0/1F"),
-        ("time with time zone", "01:02:03+05:30"), ("uuid", A),
-    ],
-)  # fmt: skip
-def test_a_value_of_a_target_is_the_text_that_the_source_sends(on: Session, kind: str, value: str) -> None:
-    on.execute(f"create table lake.v (v {kind})".encode())
-    on.execute("insert into lake.v values (%s)", (value,))
-    into = TargetTypes.of(on, '"lake"."v"', [Column("v", 1, kind, "", "string")]).casts
-    query = f"select {as_text('v', 'string', into[0])}, concat(v) from lake.v"
-    assert on.execute(query.encode()).fetchall() == [(value, value)]
+VALUES = [
+    ("inet", "1.2.3.4"), ("inet", "::1"), ("inet", "10.0.0.0/8"), ("cidr", "10.0.0.0/8"), ("cidr", "1.2.3.4/32"),
+    ("character(4)", "a   "), ("bit(3)", "101"), ("interval", "1 mon -00:00:01"), ("numeric", "1.50"),
+    ("macaddr8", "08:00:2b:01:02:03:04:05"), ("jsonb", '{"a": 1}'), ("json", '{"a":  1}'), ("tsvector", "'a':1"),
+    ("point", "(1,2)"), ("inet[]", "{1.2.3.4,::1/64}"), ("numrange", "[1.0,2)"), ("pg_lsn", "0/1F"),
+    ("time with time zone", "01:02:03+05:30"), ("uuid", A),
+]  # fmt: skip
+
+
+def test_a_value_of_a_target_is_the_text_that_the_source_sends(on: Session) -> None:
+    columns = [Column(f"v{n}", n + 1, kind, "", "string") for n, (kind, _) in enumerate(VALUES)]
+    on.execute(f"create table lake.v ({', '.join(f'{c.name} {c.source_type}' for c in columns)})".encode())
+    values = [value for _, value in VALUES]
+    on.execute(f"insert into lake.v values ({', '.join(['%s'] * len(values))})".encode(), values)
+    into = TargetTypes.of(on, '"lake"."v"', columns).casts
+    texts = [as_text(c.name, "string", into[n]) for n, c in enumerate(columns)]
+    concats = [f"concat({c.name})" for c in columns]
+    for form in (texts, concats):
+        assert on.execute(f"select {', '.join(form)} from lake.v".encode()).fetchall() == [tuple(values)]
 
 
 def partitioned(on: Session, key: str = "") -> None:

@@ -88,36 +88,32 @@ def test_a_source_is_not_its_own_target(
     assert made(tables) == []
 
 
-@pytest.mark.parametrize(
-    ("selected", "schema", "more", "expected"),
-    [
-        ("['s.*']", "?schema=copies", "", []),
-        ("['s.*']", "?schema=s", "", [("s.a", SAME), ("s.b", SAME)]),
-        ("['s.*']", "", "tables: {s.a: {target: x.a}, s.b: {target: x.b}}", []),
-        ("[s.a]", "", "tables: {s.a: {target: s.b}}", []),
-        ("['s.*']", "", "tables: {s.a: {target: s.b}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.b"))]),
-        ("['s.*']", "", "tables: {s.a: {target: s.new}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.new"))]),
-        ("['*.*'], exclude: ['copies.*', 'tailrace.*']", "?schema=copies", "", []),
-        (
-            "['*.*']", "?schema=copies", "",
-            [("s.a", AGAIN.format("copies.a")), ("s.b", AGAIN.format("copies.b")), ("DB", NOTES)],
-        ),
-        ("['s.*']", "", "policies: {s.*: 1}", []),
-    ],
-)  # fmt: skip
+WRITES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
+    ("['s.*']", "?schema=copies", "", []),
+    ("['s.*']", "?schema=s", "", [("s.a", SAME), ("s.b", SAME)]),
+    ("['s.*']", "", "tables: {s.a: {target: x.a}, s.b: {target: x.b}}", []),
+    ("[s.a]", "", "tables: {s.a: {target: s.b}}", []),
+    ("['s.*']", "", "tables: {s.a: {target: s.b}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.b"))]),
+    ("['s.*']", "", "tables: {s.a: {target: s.new}, s.b: {target: x.b}}", [("s.a", AGAIN.format("s.new"))]),
+    ("['*.*'], exclude: ['copies.*', 'tailrace.*']", "?schema=copies", "", []),
+    (
+        "['*.*']", "?schema=copies", "",
+        [("s.a", AGAIN.format("copies.a")), ("s.b", AGAIN.format("copies.b")), ("DB", NOTES)],
+    ),
+    ("['s.*']", "", "policies: {s.*: 1}", []),
+]  # fmt: skip
+"""Selected tables, schema of the target, more of the task file, and what check finds."""
+
+
 def test_what_a_task_may_write_to_its_sources_database(
-    tmp_path: Path,
-    database: str,
-    tables: psycopg.Connection,
-    selected: str,
-    schema: str,
-    more: str,
-    expected: list[Any],
+    tmp_path: Path, database: str, tables: psycopg.Connection
 ) -> None:
-    target = database.replace("?", f"{schema}&") if schema else database
     name = tables.info.dbname
-    task = shop(tmp_path, database, target, selected, more)
-    assert found(task) == [(name if where == "DB" else where, what) for where, what in expected]
+    for selected, schema, more, expected in WRITES:
+        target = database.replace("?", f"{schema}&") if schema else database
+        task = shop(tmp_path, database, target, selected, more)
+        want = [(name if where == "DB" else where, what) for where, what in expected]
+        assert found(task) == want, (selected, schema, more)
 
 
 def test_tables_of_another_database_have_the_same_names(
@@ -126,20 +122,15 @@ def test_tables_of_another_database_have_the_same_names(
     assert found(shop(tmp_path, database, pg.url("template1"), "['*.*']")) == []
 
 
-@pytest.mark.parametrize("ask_source", [True, False])
 def test_a_source_table_is_not_dropped_as_a_target(
-    tmp_path: Path,
-    database: str,
-    tables: psycopg.Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    ask_source: bool,
+    tmp_path: Path, database: str, tables: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of an earlier release, which took that target."""
     task = shop(tmp_path, database, database)
     monkeypatch.setattr(process, "feeding_findings", lambda *_: [])
     Capture(task, once=True).run()
     tables.execute("insert into s.a values (1); insert into s.b values (2)")
-    for dry_run in (True, False):
+    for dry_run, ask_source in ((True, True), (False, True), (False, False)):
         with pytest.raises(ApplyError, match="it is not dropped"):
             drop(task, dry_run=dry_run, targets=True, source=ask_source)
     before = commands.read(task.commands_path)
@@ -148,7 +139,7 @@ def test_a_source_table_is_not_dropped_as_a_target(
             table_commands.give(task, commands.REMOVE, ["s.a"], drop_target=True, dry_run=dry_run)
     assert commands.read(task.commands_path) == before
     assert tables.execute("select id from s.a union all select id from s.b").fetchall() == [(1,), (2,)]
-    assert drop(task, dry_run=False, source=ask_source).targets == []
+    assert drop(task, dry_run=False, source=True).targets == []
 
 
 def test_a_target_that_cannot_be_asked_is_a_finding(

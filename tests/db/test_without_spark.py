@@ -68,15 +68,13 @@ KINDS = {
         "apply: {mode: archive}\nkeylog: {mode: keys}\ntables: {s.t: {target: s.made}, s.log: {target: s.lines}}\n"
     ),
     "postgresql": "target: '{url}'\nkeylog: {{mode: all}}\n",
-    "mapped": f"apply: {{mode: strict}}\nkeylog: {{mode: all}}\n{MAPPED}",
     "mapped, postgresql": f"target: '{{url}}'\n{MAPPED.replace('{', '{{').replace('}', '}}')}",
     "mapped, transactional": f"apply: {{mode: strict, transactional: true}}\nkeylog: {{mode: all}}\n{MAPPED}",
     "transactional, postgresql": "target: '{url}'\napply: {{transactional: true}}\n",
 }
 QUICK = ("rules and key log",)
 """What newcomers run."""
-ALONE = [[one] for one in ROUNDS]
-FEWER = [ROUNDS[:2], ROUNDS[2:4], *ALONE[4:]]
+BATCHES = [ROUNDS[:2], ROUNDS[2:4], [ROUNDS[4]], [ROUNDS[5]]]
 """The transactions of each batch."""
 
 
@@ -113,13 +111,12 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
     file.write_text(f"name: shop\nsource: {{url: '{database}', tables: [{tables}]}}\n{more}")
     task = load(file)
     Capture(task, once=True).run()
-    batches = ALONE if kind in QUICK else FEWER
-    for batch in batches:
+    for batch in BATCHES:
         for changes in batch:
             db.execute(changes)
         Capture(task, once=True).run()
         Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
-        if "archive" in kind and batch != batches[-1]:  # which gives what is archived another layout
+        if "archive" in kind and batch != BATCHES[-1]:  # which gives what is archived another layout
             for table in ("s.t", "s.other", "s.log"):
                 to = task.table(table).target or table
                 assert archived(task.target_path(to)) == archived(task.changes_path(table))
@@ -142,10 +139,7 @@ def test_a_pipeline_on_one_machine_starts_no_jvm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    ["rules and key log", "delta", "postgresql"],
-)
+@pytest.mark.parametrize("kind", ["rules and key log", "postgresql"])
 def test_changes_of_an_open_window_start_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -178,9 +172,8 @@ def test_changes_of_an_open_window_start_no_jvm(
     Pipeline(task, BackgroundSession(never).as_session).drain()  # type: ignore[arg-type]
     found = setup.validate_task(file, task, (), timeout_s=60, samples=3)
     assert [(t.table, t.equal) for t in found.tables] == [("s.other", True), ("s.t", True)]
-    if kind != "delta":
-        log = lake.read(task.keylog_path)
-        assert pc.all(pc.equal(log["result_error"].fill_null(""), "")).as_py(), log
+    log = lake.read(task.keylog_path)
+    assert pc.all(pc.equal(log["result_error"].fill_null(""), "")).as_py(), log
 
 
 def test_each_transaction_is_a_commit_of_the_target(
@@ -220,11 +213,7 @@ def test_each_transaction_is_a_commit_of_the_target(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
-    [
-        "",
-        "apply: {mode: strict}\nkeylog: {mode: all}\n",
-        "apply: {mode: soft_delete}\n",
-    ],
+    ["apply: {mode: strict}\nkeylog: {mode: all}\n", "apply: {mode: soft_delete}\n"],
 )
 def test_sources_of_one_target_start_no_jvm(
     tmp_path: Path, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, more: str
@@ -276,15 +265,13 @@ def test_sources_of_one_target_start_no_jvm(
     assert rows() == want
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("postgresql", marks=pytest.mark.slow)])
 def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
-    tmp_path: Path, database: str, db: psycopg.Connection, kind: str
+    tmp_path: Path, database: str, db: psycopg.Connection
 ) -> None:
     db.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
-    file, copies = tmp_path / "shop.yaml", database + ("&" if "?" in database else "?") + "schema=copies"
-    target = "" if kind == "delta" else f"target: '{copies}'\n"
+    file = tmp_path / "shop.yaml"
     rules = "apply: {mode: strict, on: {update_missing: suspend}}\n"
-    file.write_text(f"name: shop\nsource: {{url: '{database}', tables: [public.t]}}\n{target}{rules}")
+    file.write_text(f"name: shop\nsource: {{url: '{database}', tables: [public.t]}}\n{rules}")
     task = load(file)
 
     def go() -> None:
@@ -296,10 +283,7 @@ def test_a_table_that_is_suspended_before_its_first_waiting_change_is_behind(
 
     go()
     assert behind() == [("public.t", 0)]
-    if kind == "delta":
-        DeltaTable(task.target_path("public.t")).delete("id = 1")
-    else:
-        db.execute("delete from copies.t where id = 1")
+    DeltaTable(task.target_path("public.t")).delete("id = 1")
     db.execute("update t set v = 'x' where id = 1; update t set v = 'y' where id = 2")
     go()
     assert behind() == [("public.t", 2)]

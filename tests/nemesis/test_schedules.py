@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.lake import failpoints
 
+from ..examples import FACTOR, rounds
 from .applying import Setup
 from .kept import KEPT
 from .schedule import make, run, tried
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.unit
 
 KNOWN: tuple[str, ...] = ()
 """Kinds of finds that are being mended: passed over, and what was kept of them may fail."""
-SECONDS = float(os.environ.get("TAILRACE_SCHEDULES", "5"))
+SECONDS = float(os.environ.get("TAILRACE_SCHEDULES", "2"))
 """How long schedules are made up; the second half of the seeds, among the slow tests, has four times as long."""
 
 FIRST, MANY = int(os.environ.get("TAILRACE_SEED", "990000000")), 390
@@ -75,14 +76,14 @@ BETWEEN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["5th", "others"])
+@pytest.mark.parametrize(
+    "others", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["10th", "others"]
+)
 @pytest.mark.parametrize("between", BETWEEN, ids=str)
 def test_whatever_happens_wherever_in_three_slices(between: str | Step, others: bool) -> None:
-    """At one access to a table after the other: every fifth one, which are others for each event; all others, slow."""
+    """At accesses to tables, which are others for each event: every tenth; the other half with that index, slow."""
     first = BETWEEN.index(between)
-    for n in range(1, 45):
-        if (n % 5 != first % 5) is not others:
-            continue
+    for n in range(1 + (first + 5 * others) % 10, 45, max(1, round(10 / FACTOR))):
         setup = Setup(tables=2, keyless=True, group=bool(n % 2), together=2, max_changes=1)
         find, said, _ = run(setup, [*BACKLOG, Step("apply", at=(n, between))])
         assert find is None, "\n".join([f"access {n}", str(find), *said])
@@ -90,11 +91,11 @@ def test_whatever_happens_wherever_in_three_slices(between: str | Step, others: 
 
 @pytest.mark.parametrize("point", HERE)
 def test_killed_at_a_fail_point_it_goes_on_where_it_was(point: str) -> None:
-    """In the first schedules that come to it."""
+    """In the first schedule that comes to it."""
     met, seed = 0, 0
     try:
-        while met < 2:
-            assert seed < 100, f"{met} of {seed} schedules come to {point}"
+        while met < rounds(1):
+            assert seed < 100 * rounds(1), f"{met} of {seed} schedules come to {point}"
             failpoints.arm(point)
             setup, steps = make(seed)
             windows, errors = point.startswith("windows."), point == "apply.errors"

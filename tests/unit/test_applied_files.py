@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.apply.mapping.table_map import TableMap
 from tailrace.apply.vendor.applied_files import AppliedFiles, late_files, refuse_late
 from tailrace.apply.vendor.sequence_stats import FileChanges, Files, SequenceStats
 from tailrace.errors import ApplyError
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -77,7 +79,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(25)
 @given(st.lists(STEPS, min_size=2, max_size=9))
 def test_no_late_change_is_skipped_silently(steps: list[tuple[str, str, set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -18,6 +18,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Relation
 from tailrace.targets.merge_result import MergeResult
 
+from ..examples import rounds
 from ..spark.bag_model import ROWS, Bag, Change, history
 from ..spark.rules_model import RELATION, logged
 from .test_audit import COLUMNS, Place, seq
@@ -54,7 +55,7 @@ def inserts(*rows: tuple[object, ...], first: int = 1) -> list[Change]:
 
 
 @pytest.mark.parametrize("memory", [None, 1 << 30, 20_000], ids=["task", "two shards", "many shards"])
-@pytest.mark.parametrize("round_", range(6))
+@pytest.mark.parametrize("round_", range(rounds(2)))
 def test_any_history_ends_as_row_by_row(tmp_path: Path, round_: int, memory: int | None) -> None:
     seed = random.randrange(10**6)
     dice = random.Random(seed)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.engine.change_arrays import ChangeArrays
 from tailrace.engine.keyless_changes import KeylessState, as_keyed, net_of_keyless
 from tailrace.engine.pairs import pairs
 from tailrace.errors import BaselineNeededError, ConfigError, UnsupportedError
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 SCHEMA = pa.schema(
@@ -83,7 +85,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], list[Change]]:
     return base, changes
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@examples(30, derandomize=True)
 @given(histories(), st.integers(1, 4))
 def test_a_bag_after_changes(given_in: tuple[list[Row], list[Change]], size: int) -> None:
     base, changes = given_in
@@ -93,7 +95,7 @@ def test_a_bag_after_changes(given_in: tuple[list[Row], list[Change]], size: int
     assert Counter(found) == after(base, changes)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@examples(30, derandomize=True)
 @given(histories())
 def test_net_changes_are_what_differs(given_in: tuple[list[Row], list[Change]]) -> None:
     base, changes = given_in

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.capture.process import Capture
@@ -22,6 +22,7 @@ from tailrace.lake import log
 from tailrace.state.capture_state import CaptureState
 from tailrace.wire.records import RECORDS, Chunk
 
+from ..examples import examples
 from .messages import insert
 from .test_log_and_store import ITEM, chunk
 
@@ -119,7 +120,7 @@ def versions(path: str) -> list[pa.Table]:
     return [rows for rows in found if rows.num_rows]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(8)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6),
     cuts=st.lists(st.integers(1, 14), min_size=1, max_size=4),

@@ -138,12 +138,20 @@ def test_a_validation_that_compares_nothing_is_no_success(file: str) -> None:
         validate(load(file), cast(Any, None), cast(Any, None))
 
 
-def test_an_error_under_json_is_a_document_too(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tailrace", "status", str(tmp_path / "none.yaml"), "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    error = json.loads(done.stdout)["error"]
-    assert (done.returncode, error["kind"], error["where"]) == (1, "ConfigError", str(tmp_path / "none.yaml"))
-    assert error["what"] in done.stderr
+def test_an_error_under_json_is_a_document_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tailrace", "status", str(tmp_path / "none.yaml"), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    error = json.loads(said.out)["error"]
+    assert (ended.value.code, error["kind"], error["where"]) == (
+        1,
+        "ConfigError",
+        str(tmp_path / "none.yaml"),
+    )
+    assert error["what"] in said.err
 
 
 def test_a_full_standard_output_is_named() -> None:

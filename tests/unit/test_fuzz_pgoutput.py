@@ -67,7 +67,7 @@ def row(draw: st.DrawFn, columns: int = 2) -> bytes:
 
 
 @given(mutated(st.sampled_from([m for m in GOLDEN if chr(m[0]) in RARE])) | st.binary(max_size=40))
-@examples(60)
+@examples(25)
 def test_rare_messages(data: bytes) -> None:
     for read in RARE.values():
         try:
@@ -105,7 +105,7 @@ def told(images: pgoutput.TupleImages, at: int) -> bytes:
 
 
 @given(st.lists(mutated(row()) | row(), min_size=1, max_size=4))
-@examples(60)
+@examples(25)
 def test_row_messages_are_read_whole_or_refused(messages: list[bytes]) -> None:
     try:
         images = pgoutput.images(pa.array(messages, pa.binary()), 2)
@@ -141,7 +141,7 @@ def lawful(frames: list[bytes]) -> bool:
 
 
 @given(FRAMES, st.integers(0, 8))
-@examples(50)
+@examples(20)
 def test_a_stream_of_records_is_whole_or_refused(frames: list[bytes], cut: int) -> None:
     payloads = [b"w" + bytes(24) + frame for frame in frames]
     builder = RecordBuilder()
@@ -157,7 +157,7 @@ def test_a_stream_of_records_is_whole_or_refused(frames: list[bytes], cut: int) 
 
 
 @given(st.lists(mutated(st.sampled_from([BEGIN, COMMIT, SAID, TRUNCATE, insert(7, ["x"])])), max_size=4))
-@examples(50)
+@examples(20)
 def test_frames_that_are_cut_do_not_read_the_next(frames: list[bytes]) -> None:
     payloads = [(b"w" + bytes(24) + f) for f in (BEGIN, *frames, COMMIT)]
     try:
@@ -174,7 +174,7 @@ def test_frames_that_are_cut_do_not_read_the_next(frames: list[bytes]) -> None:
 
 
 @given(st.lists(st.binary(max_size=30), max_size=3))
-@examples(60)
+@examples(25)
 def test_payloads_without_a_header_or_a_known_letter(payloads: list[bytes]) -> None:
     assume(payloads)
     with pytest.raises(FormatError):
@@ -191,7 +191,7 @@ ROWS = st.lists(st.lists(st.none() | st.text(max_size=5), min_size=2, max_size=2
 
 
 @given(ROWS, st.data())
-@examples(50)
+@examples(20)
 def test_copy_gives_every_row_or_refuses(rows: list[list[str | None]], draw: st.DataObject) -> None:
     sent = csv(rows)
     columns = pgcopy.tables(b"".join(sent), 2, rows=len(sent))
@@ -215,7 +215,7 @@ TEXTS = (
 
 
 @given(st.sampled_from(list(KINDS)), st.lists(TEXTS, max_size=5))
-@examples(80)
+@examples(30)
 def test_any_text_of_any_type_is_a_value_or_bad(kind: str, texts: list[str | None]) -> None:
     text = pa.array(texts, pa.string())
     values, bad = convert(kind, KINDS[kind], text)
@@ -247,7 +247,7 @@ ARRAYS = st.sampled_from(
     ARRAYS.flatmap(lambda t: st.tuples(st.just(t[0]), st.lists(st.none() | t[1], max_size=5))),
     st.integers(0, 2),
 )
-@examples(50)
+@examples(20)
 def test_binary_copy_has_every_row(given: tuple[pa.DataType, list[Any]], skip: int) -> None:
     kind, values = given
     batch = pa.record_batch({"v": pa.array(values, kind), "n": pa.array(range(len(values)), pa.int32())})[

@@ -95,7 +95,7 @@ def test_qliks_files(tmp_path: Path, data: bytes, name: str) -> None:
         file.unlink()
 
 
-@examples(40)
+@examples(15)
 @given(st.lists(st.text(max_size=20) | st.dictionaries(st.text(max_size=3), st.none()).map(json.dumps),
                 max_size=5))  # fmt: skip
 def test_names_of_json(lines: list[str]) -> None:

@@ -21,7 +21,7 @@ from tailrace.wire.keylog_values import KeyLogField
 from ..examples import examples
 
 pytestmark = pytest.mark.unit
-fuzzed = settings(examples(40), deadline=5000)
+fuzzed = settings(examples(15), deadline=5000)
 
 TASK = """\
 name: shop

@@ -85,7 +85,7 @@ RULES = st.sampled_from(
 IGNORED = st.sampled_from([(), ("name",), ("name", "qty")])
 
 
-@examples(8, derandomize=True, phases=[Phase.generate])
+@examples(4, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), RULES, IGNORED)
 def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
     given_in: list[list[Event]], more: dict[str, Any], ignored: Sequence[str]
@@ -102,7 +102,7 @@ def test_any_order_batches_and_repetitions_give_the_history_of_all_events(
         assert history.versions().table().num_rows == before
 
 
-@examples(4, derandomize=True, phases=[Phase.generate])
+@examples(2, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=True), RULES)
 def test_ties_come_out_the_same_whatever_order_they_came_in(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -121,7 +121,7 @@ def test_ties_come_out_the_same_whatever_order_they_came_in(
 
 
 @pytest.mark.slow
-@examples(12, derandomize=True, phases=[Phase.generate])
+@examples(6, derandomize=True, phases=[Phase.generate])
 @given(batches(ties=False), batches(ties=False), st.integers(1, 16), RULES, IGNORED)
 def test_events_that_are_forgotten_were_not_needed(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any], ignored: Sequence[str]

@@ -94,7 +94,7 @@ RULES = st.sampled_from(
 )
 
 
-@examples(5, derandomize=True, phases=[Phase.generate])
+@examples(2, derandomize=True, phases=[Phase.generate])
 @given(batches(), RULES)
 def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
     given_in: list[list[Event]], more: dict[str, Any]
@@ -109,7 +109,7 @@ def test_values_that_are_left_out_give_one_history_in_any_order_and_batches(
 
 
 @pytest.mark.slow
-@examples(5, derandomize=True, phases=[Phase.generate])
+@examples(2, derandomize=True, phases=[Phase.generate])
 @given(batches(), batches(), st.integers(1, 16), RULES)
 def test_values_that_are_left_out_do_not_need_events_that_are_forgotten(
     before: list[list[Event]], later: list[list[Event]], at: int, more: dict[str, Any]

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.types import arrow_type
 from tailrace.wire import keylog_text
 from tailrace.wire.keylog_render import Item, image, items
 from tailrace.wire.keylog_values import KeyLogField
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -36,7 +38,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 NAMES = ["id", 'odd "name"=', "ü & <b>"]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(st.data())
 def test_text_reads_back_as_it_was(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=3))

@@ -225,7 +225,7 @@ def logs(draw):
     return kinds, draw(st.lists(st.none() | row, max_size=6))
 
 
-@examples(60)
+@examples(30)
 @given(logs(), st.sampled_from(NILS), st.booleans())
 def test_what_is_written_is_read(log, nil, row):
     kinds, images = log
@@ -294,7 +294,7 @@ PIECES = st.sampled_from(
 )
 
 
-@examples(150)
+@examples(50)
 @given(st.lists(st.lists(PIECES, max_size=9).map("".join), max_size=5))
 def test_any_text_is_read_as_the_model_reads_it(texts):
     found = rows(texts, ("A",), ("B",))
@@ -305,7 +305,7 @@ def test_any_text_is_read_as_the_model_reads_it(texts):
             assert values == tuple(want.get(n, ABSENT) for n in "AB")
 
 
-@examples(100)
+@examples(40)
 @given(
     st.lists(
         st.lists(
@@ -332,7 +332,7 @@ def test_unescape_as_the_model(texts, digits):
     assert unescape(pa.array(texts, pa.string()), digits).to_pylist() == [plain(t) for t in texts]
 
 
-@examples(60)
+@examples(30)
 @given(
     st.sets(st.sampled_from("&'\"<>\x00\n\x1f"), max_size=8).flatmap(
         lambda kinds: st.lists(st.none() | st.text(["a", "é", ";", "#", *kinds], max_size=8), max_size=4)

@@ -203,7 +203,7 @@ FILES = st.lists(
 )
 
 
-@examples(10)
+@examples(5)
 @given(there=st.sets(st.integers(0, 20), min_size=1), files=FILES, share=st.floats(0, 1))
 def test_any_changes_in_any_files(
     tmp_path_factory: pytest.TempPathFactory,

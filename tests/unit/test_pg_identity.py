@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.model.change import Column, Relation
@@ -27,6 +27,8 @@ from tailrace.sources.postgresql.column_identity import (
 )
 from tailrace.sources.postgresql.layout import UNKNOWN_COLUMN, UNKNOWN_VALUE, TypeInfo, catalogued, layout
 from tailrace.wire.pgmessages import RelationColumn, RelationMessage
+
+from ..examples import examples
 
 pytestmark = pytest.mark.unit
 
@@ -277,7 +279,7 @@ def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.integers(0, 1 << 60), st.booleans(), st.booleans())
-@settings(max_examples=600, deadline=None)
+@examples(200)
 def test_nothing_is_said_of_a_column_that_is_not_so(seed: int, shuffled: bool, look: bool) -> None:
     rng = random.Random(seed)
     server, told = history(rng, shuffled=shuffled, alone=rng.random() < 0.3)
@@ -287,7 +289,7 @@ def test_nothing_is_said_of_a_column_that_is_not_so(seed: int, shuffled: bool, l
 
 
 @given(st.integers(0, 1 << 60), st.booleans())
-@settings(max_examples=250, deadline=None)
+@examples(100)
 def test_all_is_known_when_capture_keeps_up(seed: int, look: bool) -> None:
     rng = random.Random(seed)
     server, told = history(rng, shuffled=False, alone=True)

@@ -30,10 +30,13 @@ print(found.duckdb().filter("ts < '1970-01-01 00:00:00'").fetchone()[0])
 """
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Tokyo"])
-def test_times_without_a_zone_are_utc_wherever_the_machine_is(zone: str) -> None:
+def test_times_without_a_zone_are_utc_wherever_the_machine_is() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", ASK], env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", ASK],
+        env=os.environ | {"TZ": "America/New_York"},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ran.stdout.split("\n") == ["[1]", "[2]", "1", ""]
 

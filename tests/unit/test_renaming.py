@@ -101,7 +101,7 @@ def give_or_die(lives: list[int]) -> object:
     return give
 
 
-@examples(4)
+@examples(2)
 @given(
     st.lists(st.permutations(["s.a", "s.b", "s.c", "s.d"]), min_size=1, max_size=2),
     st.lists(st.integers(1, 6), max_size=3),

@@ -140,7 +140,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.slow
-@examples(6)
+@examples(3)
 @given(st.lists(STEPS, max_size=14))
 def test_what_somebody_needs_stays(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | None]]

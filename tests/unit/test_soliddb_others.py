@@ -93,7 +93,7 @@ def kept(rows: list[dict[str, Any]], policy: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("policy", ["skip-all", "skip-deletes", "keep"])
 def test_what_is_kept(policy: str) -> None:
     chance, marks = random.Random(7), 0
-    for _ in range(rounds(60)):
+    for _ in range(rounds(20)):
         rows = log(chance)
         # Only one policy needs statements one after the other; without them nothing but marks is in order.
         statement = (lambda r: r["STMTTRXID"] or 0) if policy == "skip-deletes" else lambda r: 0
@@ -112,4 +112,4 @@ def test_what_is_kept(policy: str) -> None:
         got = sorted((r["TRXID"], r["LOGADDR"], r["_seq"], r["_waits"]) for r in found)
         assert got == sorted([*kept(rows, policy), *[(1, b"?", None, False)] * len(wrong)]), rows
         marks += sum(r["_mark"] for r in rows) - sum(r["RECID"] in (START, COMMIT) for r in found)
-    assert marks > 15  # some marks were as writing makes them
+    assert marks > 5  # some marks were as writing makes them

@@ -164,7 +164,7 @@ def found(batches: list[pa.RecordBatch], policy: str, starts: str = "optional") 
     return sorted(told, key=lambda r: (r[0], r[3] or ""))
 
 
-@examples(30)
+@examples(12)
 @given(
     TRANSACTIONS,
     st.sampled_from(["keep", "skip-all", "skip-deletes"]),
@@ -183,7 +183,7 @@ def test_as_the_model_has_it_in_batches_of_any_size(transactions, policy, starts
     assert found([*batches, whole.slice(min(at, len(log)))], policy, starts) == want
 
 
-@examples(25)
+@examples(12)
 @given(TRANSACTIONS, st.lists(st.integers(0, 40), max_size=12), st.integers(1, 5))
 def test_records_that_come_again_change_nothing(transactions, again, size):
     log = log_of(transactions)

@@ -188,7 +188,7 @@ FIELDS: list[tuple[RowField, st.SearchStrategy[Any]]] = [
 ]
 
 
-@examples(30)
+@examples(15)
 @given(data=st.data())
 def test_there_and_back_as_the_model_says(data: st.DataObject) -> None:
     some = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=6))
@@ -212,7 +212,7 @@ def test_there_and_back_as_the_model_says(data: st.DataObject) -> None:
     assert back.columns == columns
 
 
-@examples(40)
+@examples(15)
 @given(st.lists(st.binary(max_size=40), max_size=6), st.sampled_from("AB"))
 def test_any_bytes_give_values_or_a_reason(rows: list[bytes], layout: str) -> None:
     fields = [f for f, _ in FIELDS]
@@ -287,7 +287,7 @@ RAW = {
 }  # fmt: skip
 
 
-@examples(25)
+@examples(12)
 @given(st.data(), st.sampled_from("AB"), st.booleans(), st.booleans())
 def test_exact_says_whether_writing_gives_the_same_bytes(
     data: st.DataObject, layout: str, trailing_nul: bool, year_bias: bool

@@ -36,7 +36,9 @@ def command(home: TaskHome) -> tuple[list[str], dict[str, str], Path]:
     return words, os.environ | {"XDG_STATE_HOME": str(state), "TERM": "dumb"}, state / "tailrace/sql_history"
 
 
-def test_tab_completes_and_lines_are_remembered(home: TaskHome) -> None:
+def test_a_prompt_completes_and_remembers_lines_has_help_and_ctrl_c_ends_the_statement_only(
+    home: TaskHome,
+) -> None:
     words, env, kept = command(home)
     mine, theirs = pty.openpty()
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
@@ -45,22 +47,6 @@ def test_tab_completes_and_lines_are_remembered(home: TaskHome) -> None:
         said_until(mine, b"tailrace> ")
         os.write(mine, b"SELECT nam\t FROM shop.item;\n")
         assert b"hex nut" in said_until(mine, b"hex nut", b"tailrace> ")
-        os.write(mine, b"\x04")
-        said_until(mine)
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        os.close(mine)
-    assert "SELECT name FROM shop.item;" in kept.read_text()
-
-
-def test_a_prompt_has_help_tables_and_exit_and_ctrl_c_ends_the_statement_only(home: TaskHome) -> None:
-    words, env, _ = command(home)
-    mine, theirs = pty.openpty()
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, close_fds=True)
-    os.close(theirs)
-    try:
-        said_until(mine, b"tailrace> ")
         os.write(mine, b"SELECT nope,\n")
         said_until(mine, b"...> ")
         time.sleep(0.5)
@@ -85,6 +71,7 @@ def test_a_prompt_has_help_tables_and_exit_and_ctrl_c_ends_the_statement_only(ho
     finally:
         process.kill()
         os.close(mine)
+    assert "SELECT name FROM shop.item;" in kept.read_text()
 
 
 def test_parquet_is_not_written_to_a_terminal(home: TaskHome) -> None:
@@ -124,13 +111,11 @@ def said_until(terminal: int, *words: bytes) -> bytes:
 
 
 def test_what_comes_through_a_pipe_is_run_until_a_statement_fails_and_not_kept(home: TaskHome) -> None:
-    words, env, kept = command(home)
+    _, env, kept = command(home)
     typed = "SELECT name FROM shop.item; SELECT nope; SELECT 2 AS b"
-    done = subprocess.run(
-        [*words, "-o", "csv"], env=env, input=typed, capture_output=True, text=True, check=False
-    )
-    assert (done.stdout, done.returncode) == ('"name"\n"hex nut"\n', 1)
-    assert "nope" in done.stderr
+    done = CliRunner().invoke(app, ["sql", str(home.file), "-o", "csv"], input=typed, env=env)
+    assert (done.stdout, done.exit_code) == ('"name"\n"hex nut"\n', 1)
+    assert "nope" in str(done.exception)
     assert not kept.exists()
 
 

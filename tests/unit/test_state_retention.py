@@ -138,7 +138,7 @@ def test_errors_and_baselines_that_are_over_go(task: Task) -> None:
     assert lifecycle.failures(task.control_path("errors"))["s.a"].errors == 3
 
 
-@examples(100)
+@examples(40)
 @given(
     actions=st.lists(st.sampled_from([*commands.ACTIONS, "resync", "pause", "resume"]), max_size=9),
     later=st.lists(st.sampled_from(list(commands.ACTIONS)), max_size=3),

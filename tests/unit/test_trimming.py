@@ -135,7 +135,7 @@ def test_a_file_whose_numbers_nobody_knows_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@examples(20)
+@examples(8)
 @given(
     st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13), st.booleans()), max_size=3),
