@@ -39,7 +39,7 @@ def rows(folder: Path, *, quick: bool) -> list[Row]:
 
 def one_and_several(spark: SparkSession, case: Case, folder: Path) -> tuple[Side, Side]:
     """The sides of this bench: the plan that is picked, and the other."""
-    default = TargetSettings().one_task(alone=True)
+    default = TargetSettings().one_task
     return apply.picked(str(folder / "one"), default), apply.picked(str(folder / "several"), 0)
 
 

@@ -46,4 +46,4 @@ def test_one_task_needs_no_ranges(spark: SparkSession) -> None:
 def test_ranges_of_many_rows_with_few_numbers(spark: SparkSession) -> None:
     """Which rows tell the ranges does not hang on their numbers, of which there may be two."""
     ranges = Ranges.of([spark.range(250_000).selectExpr("1L a", "id % 2 b")])
-    assert (ranges.place, set(ranges.bounds) <= {0.0, 1.0}, len(ranges.bounds)) == (1, True, 1)
+    assert (ranges.number, set(ranges.bounds) <= {0.0, 1.0}, len(ranges.bounds)) == (1, True, 1)

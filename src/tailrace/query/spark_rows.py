@@ -11,12 +11,29 @@ import pyarrow as pa
 
 from ..errors import ConfigError, TailraceError, spark_lost
 from ..execution import over_rows
-from ..wire.arrow_streams import packed, unpacked
 from .duckdb_session import BATCH_ROWS
 from .result import Result, unique_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def packed(rows: pa.Table | pa.RecordBatch) -> bytes:
+    """Returns the rows as the bytes of an Arrow stream.
+
+    >>> unpacked(packed(pa.table({"n": [1, None]}))).to_pylist()
+    [{'n': 1}, {'n': None}]
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    return bytes(sink.getvalue())
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """Returns the rows of a stream."""
+    return pa.ipc.open_stream(data).read_all()
+
 
 _PART = "part"
 
