@@ -18,6 +18,7 @@ from tailrace.operate import vendor_apply
 pytestmark = pytest.mark.spark
 HEAD = "header__change_seq,header__change_oper,id,s\n"
 FIRST, LATE, LAST = (f"2026110208150050000000000000000000{n},I,{n},{n}\n" for n in (1, 2, 3))
+RULES = vendor_apply.ruling("upsert", {}, None, None, "all")
 
 
 def put(root: Path, name: str, *lines: str, table: str = "dbo.g") -> None:
@@ -39,22 +40,21 @@ def rows(root: Path, table: str = "dbo.g") -> list[str]:
 def test_a_new_file_with_older_changes_stops_the_call(spark: SparkSession, tmp_path: Path) -> None:
     """Sequences of OpenEdge, SQDR and solidDB have no times: they begin with zeros."""
     first, late, last = ("0" * 16 + line[16:] for line in (FIRST, LATE, LAST))
-    ruling = vendor_apply.ruling("upsert", {}, None, None, "all")
     put(tmp_path, "1", first, last)
     for _ in range(2):
-        apply(spark, tmp_path, ruling=ruling)
+        apply(spark, tmp_path, ruling=RULES)
     put(tmp_path, "2", late)
     for dry_run in (True, False):
         with pytest.raises(ApplyError, match=r"dbo\.g: 2\.csv \(new\)"):
-            apply(spark, tmp_path, ruling=ruling, dry_run=dry_run)
+            apply(spark, tmp_path, ruling=RULES, dry_run=dry_run)
     assert rows(tmp_path) == ["1", "3"]
-    done = apply(spark, tmp_path, ruling=ruling, skip_late=True)
+    done = apply(spark, tmp_path, ruling=RULES, skip_late=True)
     assert "older changes are skipped: dbo.g: 2.csv (new)" in done["notes"]
     assert rows(tmp_path) == ["1", "3"]
-    done = apply(spark, tmp_path, ruling=ruling)  # the file is recorded now
+    done = apply(spark, tmp_path, ruling=RULES)  # the file is recorded now
     assert not [n for n in done["notes"] if "older" in n]
     (tmp_path / "lake" / "dbo.g").rename(tmp_path / "old")  # a new target gets it
-    apply(spark, tmp_path, ruling=ruling)
+    apply(spark, tmp_path, ruling=RULES)
     assert rows(tmp_path) == ["1", "2", "3"]
 
 
