@@ -272,7 +272,6 @@ def test_the_engine_needs_no_spark_and_no_delta() -> None:
         "missing_values",
         "null_keys",
         "rules",
-        "soft_delete",
         "source",
     ]
     loads = "; ".join(f"import tailrace.engine.{n}" for n in names)
