@@ -72,7 +72,7 @@ def _drained(file: Path) -> tuple[int, str]:
     """The Spark half of `run --once`, in this process."""
     task = load(file)
     try:
-        Pipeline(task, session("tailrace chaos", conf=task.spark)).drain()
+        Pipeline(task, session("tailrace chaos", conf=task.spark.session_conf)).drain()
     except TailraceError as error:
         return 1, str(error)
     return 0, ""
