@@ -88,7 +88,7 @@ def test_a_mapped_table_from_its_mistakes_to_another_mapping(
 
     task = load(tmp_path / "mapped.yaml")
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "noted", _crash)
+        patch.setattr(loading, "record_load", _crash)
         with pytest.raises(StorageFullError):
             drain(task, spark)
     assert rows(task) == [(1, "A"), (2, "BB")] and lake.exists(Staging(task.staging_path).path("s.t", 1))
