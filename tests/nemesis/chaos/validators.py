@@ -241,7 +241,7 @@ def _replayed(
     for table, history in histories(task.relations_path):
         if (taken := baselines.get(table)) is None or taken.window == "open" or table not in now:
             continue
-        if taken.version < 0 or (kept(task.changes_path(table)) or 0) > taken.after:  # mapped; retention
+        if taken.version is None or (kept(task.changes_path(table)) or 0) > taken.after:  # mapped; retention
             continue
         start = _rows(task.target_path(table), taken.version)
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
