@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..errors import LimitReachedError, TailraceError
 from ..execution import thread_pool
-from ..model.positions import ChangeRange
+from ..model.positions import ChangeRange, order_key
 from ..state.ledger import AppliedTable, Stored
 from ..targets.change_batch import ChangeBatch
 from ..targets.plans import SPECIAL
@@ -73,7 +73,7 @@ class Rounds:
         counts: dict[str, dict[str, int]] = {}
         for batch in stored:
             for table in batch.tables.keys() & set(tables):
-                if not self.tables.progress.has(table, batch.upto):
+                if order_key(self.tables.progress.of(table)) < batch.upto:
                     total = counts.setdefault(table, dict.fromkeys(SPECIAL, 0))
                     for kind in SPECIAL:
                         total[kind] += batch.tables[table].get(kind, 0)
