@@ -1,4 +1,4 @@
-"""Checks that links between the pages of this repository lead somewhere: files, and headings in them.
+"""Checks the pages of this repository: links lead to existing files and headings, and named modules exist.
 
     python tools/check_links.py [FOLDER]
 
@@ -17,6 +17,7 @@ _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+_MODULE = re.compile(r"`([\w/]+/\w+\.py)`")
 _ANCHOR = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
 
 
@@ -55,10 +56,15 @@ def anchors(text: str) -> set[str]:
 
 
 def broken(folder: Path) -> list[str]:
-    """One line for each link that leads nowhere: `page:line: what`."""
+    """One line for each link, and each module in code quotes, that does not exist: `page:line: what`."""
     wrong = []
     for page in pages(folder):
-        for line, to in links(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for module in _MODULE.finditer(text):
+            if not any((root / module[1]).exists() for root in (folder, folder / "src" / "tailrace")):
+                line = text.count("\n", 0, module.start()) + 1
+                wrong.append(f"{page.relative_to(folder)}:{line}: there is no {module[1]}")
+        for line, to in links(text):
             path, _, anchor = unquote(to).partition("#")
             goal = (page.parent / path).resolve() if path else page
             at = f"{page.relative_to(folder)}:{line}"
