@@ -13,7 +13,9 @@ from psycopg import sql
 from tailrace.lake import delta as lake
 from tailrace.lake import log
 from tailrace.model import mask
-from tailrace.model.change import Relation
+from tailrace.model.change import Column, Relation
+from tailrace.model.sequence import number_of
+from tailrace.store.tables import kept_as, plain_name
 
 Row = dict[str, Any]
 
@@ -232,9 +234,11 @@ def replay(
         while coming and coming[0].from_seq <= change["header__change_seq"]:
             state = _Rows(coming[0].relation, _relayout(layout, coming[0].relation, state.all()))
             layout = coming.pop(0).relation
-        oper, image = change["header__change_oper"], {c.name: change[c.name] for c in layout.columns}
+        number = number_of(change["header__change_seq"])
+        stored = {c.name: kept_as(names, c.name, number) for c in layout.columns}
+        oper, image = change["header__change_oper"], {name: change[at] for name, at in stored.items()}
         carried = change["header__column_mask"]
-        have = set(image) if carried is None else {names[n] for n in mask.decode(carried)}
+        have = set(image) if carried is None else {plain_name(names[n]) for n in mask.decode(carried)}
         if oper == "T":
             state = _Rows(layout, [])
         elif oper == "B":
@@ -278,16 +282,16 @@ class _Rows:
 
 
 def _relayout(old: Relation, new: Relation, rows: Sequence[Row]) -> list[Row]:
-    by_attnum = {c.attnum: c.name for c in old.columns}
-    return [
-        {
-            c.name: row[by_attnum[c.attnum]]
-            if c.attnum in by_attnum
-            else (int(c.missing) if c.missing else None)
-            for c in new.columns
-        }
-        for row in rows
-    ]
+    by_attnum = {c.attnum: c for c in old.columns}
+    return [{c.name: _as_now(row, by_attnum.get(c.attnum), c) for c in new.columns} for row in rows]
+
+
+def _as_now(row: Row, old: Column | None, new: Column) -> Any:
+    """The value that a row has in a column, once the column is as in the new layout."""
+    if old is None:
+        return int(new.missing) if new.missing else None
+    value = row[old.name]
+    return str(value) if value is not None and new.type == "string" != old.type else value
 
 
 def histories(relations: str) -> Iterator[tuple[str, list[log.Layout]]]:
