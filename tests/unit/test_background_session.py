@@ -143,17 +143,32 @@ def test_session_that_is_lost_again_and_again_ends_the_task() -> None:
     late = BackgroundSession(Started())
     for _ in range(session_module.RESTARTS):
         begun(late)
-        late.replace_lost("store")
+        late.replace_lost(late.ready, "store")
     begun(late)
     with pytest.raises(SparkLostError, match="was lost 4 times"):
-        late.replace_lost("store")
+        late.replace_lost(late.ready, "store")
+
+
+def test_session_whose_loss_two_threads_notice_is_replaced_once() -> None:
+    """The second thread neither waits for the start of the next session, nor takes that for lost."""
+    start = Started()
+    late = BackgroundSession(start)
+    begun(late)
+    lost = late.ready
+    late.replace_lost(lost, "store")
+    began = time.monotonic()
+    late.replace_lost(lost, "apply")
+    assert time.monotonic() - began < 0.04  # a start takes 0.05 s
+    begun(late)
+    late.replace_lost(lost, "validate")
+    assert (late.state, start.times) == ("ready", 2)
 
 
 def test_session_of_others_is_not_replaced() -> None:
     given = Started()()
     late = BackgroundSession(Started(), given=given)
     with pytest.raises(SparkLostError, match="JVM is gone"):
-        late.replace_lost("store")
+        late.replace_lost(given, "store")
 
 
 def test_cancelled_session_starts_no_job() -> None:

@@ -88,6 +88,6 @@ def map_tasks(
                 raise SparkLostError(
                     "Spark's JVM is gone", where=job.text, hint="start Spark again"
                 ) from error
-            found.replace_lost(job.text)
+            found.replace_lost(running, job.text)
     count_driver(job)
     return driver.run(task, inputs, job.kind, at_once)

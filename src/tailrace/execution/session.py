@@ -51,7 +51,7 @@ class BackgroundSession:
         when_needed: bool = False,
     ) -> None:
         self._start, self._warm_up, self.driver_limit = start, warm_up, driver_limit
-        self._lock = threading.Lock()
+        self._starting, self._replacing = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._session, self._warm, self._given = given, False, given is not None
         self._when_needed = when_needed
@@ -108,15 +108,15 @@ class BackgroundSession:
         return "starting" if self._thread is not None else "not started"
 
     def _started(self) -> SparkSession:
-        with self._lock:
-            if self._session is None:
+        with self._starting:
+            if (session := self._session) is None:
                 logger.info("Spark starts")
                 began = time.monotonic()
                 with not_of_a_table():
-                    self._session = self._start()
+                    self._session = session = self._start()
                 if threading.current_thread() is not self._thread:
                     self.waited += time.monotonic() - began
-            return self._session
+            return session
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -128,16 +128,16 @@ class BackgroundSession:
         """The same object, for type checkers."""
         return self  # type: ignore[return-value]
 
-    def replace_lost(self, where: str) -> None:
-        """Starts another session in the background after the JVM was killed; the driver works in the
-        meantime.
+    def replace_lost(self, lost: SparkSession, where: str) -> None:
+        """Starts another session in the background after the JVM of `lost` was killed; the driver works in
+        the meantime. Does nothing if another thread has noticed it before.
 
         Raises:
             SparkLostError: this process has lost too many sessions.
         """
-        with self._lock:
-            if self._session is None:
-                return  # another thread has noticed
+        with self._replacing:
+            if self._session is not lost:
+                return
             self._losses += 1
             if self._given or self._losses > RESTARTS:
                 raise SparkLostError(
@@ -163,7 +163,8 @@ class BackgroundSession:
         session = self._session
         if session is not None and not is_lost(session):
             return False
-        self.replace_lost(where)
+        if session is not None:
+            self.replace_lost(session, where)
         return True
 
     def cancel_when(self, stop: threading.Event) -> None:
