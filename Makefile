@@ -21,8 +21,8 @@ help: ## list the targets
 
 setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
 
-demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal
-	@$(BIN)/tailrace demo
+demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal; STORE=s3
+	@$(if $(STORE),$(BIN)/python -m tests.object_store )$(BIN)/tailrace demo $(if $(STORE),--store $(STORE)://lake/demo)
 
 PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --dist worksteal --durations=20 --durations-min=5
 
@@ -95,5 +95,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(JARS): $(INSTALLED)
-	@$(BIN)/python -c 'from tailrace.runtime.jars import resolve_jars; resolve_jars()'
+	@$(BIN)/python -c 'from tailrace.runtime import hadoop_storage, jars; jars.resolve_jars(); hadoop_storage.jars()'
 	@touch $@
