@@ -87,6 +87,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _started() -> SparkSession:
+    from tailrace.runtime import hadoop_storage
     from tailrace.runtime.session import session
 
     # As for a command that reads little: Java made from each plan and compiled would be another quarter, plans made
@@ -96,7 +97,9 @@ def _started() -> SparkSession:
     with pytest.MonkeyPatch.context() as patch:
         if os.environ["SPARK_SUBMIT_OPTS"] == QUICK:
             patch.setenv("SPARK_SUBMIT_OPTS", LASTING)
-        return session("tests", master="local[2]", conf={"spark.driver.memory": "5g", **plans})
+        jars = ",".join(map(str, hadoop_storage.jars()))
+        conf = {"spark.driver.memory": "5g", "spark.jars": jars, **plans}
+        return session("tests", master="local[2]", conf=conf)
 
 
 def _remember_names(patch: pytest.MonkeyPatch) -> None:

@@ -252,8 +252,8 @@ class RamLake:
             put.enter_context(mock.patch.object(log_retention, "forget", lambda path: None))
             put.enter_context(mock.patch.object(state_table, "_TRIM_FROM", 0))
             for module in (ledger, log, rolling):
-                if hasattr(module, "DeltaTable"):
-                    put.enter_context(mock.patch.object(module, "DeltaTable", self.delta))
+                if hasattr(module, "open_table"):
+                    put.enter_context(mock.patch.object(module, "open_table", self.delta))
             put.enter_context(mock.patch.object(rolling.Ledger, "_dataset", read))
             put.enter_context(mock.patch.object(rolling, "_files", self.files))
             yield
@@ -345,6 +345,10 @@ class _Delta:
 
     def get_add_actions(self, flatten: bool) -> pa.Table:
         return self.ram.actions(self.path, self.now)
+
+    @property
+    def table_uri(self) -> str:
+        return self.path
 
     def create_write_transaction(self, actions: Sequence[Any], **more: Any) -> None:
         gone = {a.path for a in actions if isinstance(a, RemoveAction)}

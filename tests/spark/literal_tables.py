@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from tailrace.formats.shape import arrow_rows, few_rows
 from tailrace.lake import delta as lake
+from tailrace.lake.opened import open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +33,7 @@ UPDATE = re.compile(r"UPDATE \{\} SET (\w+) = (.*) WHERE (.*)")
 def by_another(spark: SparkSession, path: str, statement: str) -> None:
     """Another writer's INSERT or UPDATE of a small Delta table, which is `{}` in it. By this process, but for tables
     with deletion vectors, which delta-rs does not write."""
-    delta = DeltaTable(path)
+    delta = open_table(path)
     insert, update = INSERT.fullmatch(statement), UPDATE.fullmatch(statement)
     if "deletionVectors" in (delta.protocol().writer_features or []):
         spark.sql(statement.format(f"delta.`{path}`"))
@@ -50,6 +51,6 @@ def by_another(spark: SparkSession, path: str, statement: str) -> None:
 def rows_at(spark: SparkSession, path: str) -> DataFrame:
     """The rows of a small Delta table, read by this process: Spark's first look at one takes it a second. One with
     deletion vectors is read by Spark."""
-    if "deletionVectors" in (DeltaTable(path).protocol().reader_features or []):
+    if "deletionVectors" in (open_table(path).protocol().reader_features or []):
         return spark.read.format("delta").load(path)
     return arrow_rows(spark, lake.read(path))

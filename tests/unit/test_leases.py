@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from multiprocessing.synchronize import Event
@@ -20,14 +20,16 @@ from typer.testing import CliRunner
 from tailrace.cli import main as cli
 from tailrace.cli import screen
 from tailrace.config.task import load
-from tailrace.errors import ConfigError, LeaseLostError
+from tailrace.errors import ConfigError, LeaseLostError, StorageFullError
 from tailrace.lake import delta as lake
 from tailrace.lake import guards
+from tailrace.lake.objects import Objects
 from tailrace.operate.status import process, status
 from tailrace.state import lease_files, leases, live
 from tailrace.state.capture_state import CaptureState
 from tailrace.state.lease_files import Holder, newest
 
+from ..object_store import Store, object_store
 from ..processes import copies
 
 pytestmark = pytest.mark.unit
@@ -79,10 +81,10 @@ def _hold(folder: str, where: str | None, ready: Event, go: Event, told: Any) ->
 class Other:
     """Another process, which has the half `pipeline` of a task."""
 
-    def __init__(self, folder: Path, where: str | None = None) -> None:
+    def __init__(self, folder: str, where: str | None = None) -> None:
         self.go, self.told = copies.Event(), copies.Queue()
         ready = copies.Event()
-        self.process = copies.Process(target=_hold, args=(str(folder), where, ready, self.go, self.told))
+        self.process = copies.Process(target=_hold, args=(folder, where, ready, self.go, self.told))
         self.process.start()
         assert ready.wait(60)
 
@@ -98,12 +100,31 @@ class Other:
         return found
 
 
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with object_store() as there:
+        yield there
+
+
+@pytest.fixture(params=["local", "store"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder that processes of several hosts share: a local one, or one in a bucket."""
+    if request.param == "local":
+        yield str(tmp_path)
+        return
+    there = request.getfixturevalue("store")
+    for name, value in there.environment.items():
+        monkeypatch.setenv(name, value)
+    yield f"s3://{there.bucket}/{uuid.uuid4().hex}"
+
+
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Callable[..., Other]]:
+def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Other]]:
     made: list[Other] = []
+    shared = request.getfixturevalue("folder") if "folder" in request.fixturenames else str(tmp_path)
 
     def make(where: str | None = None) -> Other:
-        made.append(Other(tmp_path, where))
+        made.append(Other(shared, where))
         return made[-1]
 
     yield make
@@ -113,18 +134,18 @@ def other(tmp_path: Path) -> Iterator[Callable[..., Other]]:
 
 
 def test_after_a_kill_on_this_machine_the_next_one_has_it_at_once(
-    tmp_path: Path, other: Any, monkeypatch: pytest.MonkeyPatch
+    folder: str, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = other()
     with pytest.raises(ConfigError, match=f"as process {first.process.pid} on .*, since 20"):
-        live.refuse(tmp_path, "pipeline")
+        live.refuse(folder, "pipeline")
     first.signal(signal.SIGKILL)
     first.process.join()
     monkeypatch.setattr(leases, "PERIOD_S", LONG)
     began = time.monotonic()
-    assert not live.locked(tmp_path, "pipeline")
-    live.refuse(tmp_path, "pipeline")
-    with live.lock(tmp_path, "pipeline") as lease:
+    assert not live.locked(folder, "pipeline")
+    live.refuse(folder, "pipeline")
+    with live.lock(folder, "pipeline") as lease:
         assert lease.term == 2 and time.monotonic() - began < LONG
 
 
@@ -134,7 +155,7 @@ def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
     file = tmp_path / "shop.yaml"
     source = "{url: 'postgresql://me@127.0.0.1:1/shop', tables: ['s.*']}"
     file.write_text(f"name: shop\nhome: home\nsource: {source}\ntarget: {{path: lake}}\n")
-    first = Other(Path(load(file).run_path))
+    first = Other(load(file).run_path)
     try:
         monkeypatch.setattr(
             "tailrace.runtime.session.session", lambda *a, **k: pytest.fail("a JVM is started")
@@ -152,36 +173,36 @@ def test_a_second_process_says_who_has_the_task_before_it_starts_a_jvm(
 
 
 def test_one_that_lives_on_another_host_is_named(
-    tmp_path: Path, other: Any, on_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    folder: str, other: Any, on_host: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = other("east")
     on_host("west")
-    assert live.locked(tmp_path, "pipeline") and not live.locked(tmp_path, "capture")
+    assert live.locked(folder, "pipeline") and not live.locked(folder, "capture")
     for take in (live.refuse, lambda *a: live.lock(*a).__enter__()):
         with pytest.raises(ConfigError, match=f"as process {first.process.pid} on east, since 20"):
-            take(tmp_path, "pipeline")
+            take(folder, "pipeline")
     assert first.end() == "committed"
-    assert not live.locked(tmp_path, "pipeline", sure=True)  # it gave it back: nobody waits
+    assert not live.locked(folder, "pipeline", sure=True)  # it gave it back: nobody waits
     monkeypatch.setattr(leases, "PERIOD_S", LONG)
     began = time.monotonic()
-    with live.lock(tmp_path, "pipeline", patient=False) as lease:
+    with live.lock(folder, "pipeline", patient=False) as lease:
         assert lease.term == 2 and time.monotonic() - began < LONG
 
 
 def test_one_that_was_killed_on_another_host_is_waited_for_a_period(
-    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+    folder: str, other: Any, on_host: Callable[[str], None]
 ) -> None:
     other("east").signal(signal.SIGKILL)
     on_host("west")
-    with pytest.raises(ConfigError, match="on east"), live.lock(tmp_path, "pipeline", patient=False):
+    with pytest.raises(ConfigError, match="on east"), live.lock(folder, "pipeline", patient=False):
         pass
     leases._watched.clear()
     began = time.monotonic()
-    live.refuse(tmp_path, "pipeline")
+    live.refuse(folder, "pipeline")
     assert time.monotonic() - began >= PERIOD
-    with live.lock(tmp_path, "pipeline") as lease:
+    with live.lock(folder, "pipeline") as lease:
         assert lease.term == 2
-    assert not live.locked(tmp_path, "pipeline")
+    assert not live.locked(folder, "pipeline")
 
 
 @pytest.mark.parametrize("set_back", [-86_400, 86_400])
@@ -202,23 +223,23 @@ def test_nobody_trusts_a_clock_that_can_be_set(
 
 
 def test_a_process_that_slept_commits_nothing_once_another_has_taken_over(
-    tmp_path: Path, other: Any, on_host: Callable[[str], None]
+    folder: str, other: Any, on_host: Callable[[str], None]
 ) -> None:
     first = other("east")
     first.signal(signal.SIGSTOP)
     on_host("west")
-    with live.lock(tmp_path, "pipeline"):
-        lake.append(str(tmp_path / "table"), ROW)
+    with live.lock(folder, "pipeline"):
+        lake.append(f"{folder}/table", ROW)
         first.signal(signal.SIGCONT)
         assert first.end().startswith(
             f"pipeline of this task has been taken over by process {os.getpid()} on west"
         )
         guards.check()
-    assert lake.read(str(tmp_path / "table")).num_rows == 1
-    assert newest(tmp_path, "pipeline").released  # type: ignore[union-attr]
+    assert lake.read(f"{folder}/table").num_rows == 1
+    assert newest(folder, "pipeline").released  # type: ignore[union-attr]
 
 
-def test_a_process_that_slept_goes_on_when_nobody_took_over(tmp_path: Path, other: Any) -> None:
+def test_a_process_that_slept_goes_on_when_nobody_took_over(folder: str, other: Any) -> None:
     first = other("east")
     first.signal(signal.SIGSTOP)
     time.sleep(1.5 * PERIOD)
@@ -250,40 +271,39 @@ def test_a_commit_that_was_allowed_before_the_takeover_does_not_land_on_what_cam
     assert lake.read(table).num_rows == 2 and lake.progress(table, "mine") is None
 
 
-def test_of_many_that_want_it_at_once_one_gets_it(tmp_path: Path, on_host: Callable[[str], None]) -> None:
+def test_of_many_that_want_it_at_once_one_gets_it(folder: str, on_host: Callable[[str], None]) -> None:
     on_host("east")
     mine = [Holder(1, "east", "kernel", n, str(n)) for n in range(8)]
-    assert [lease_files.make(tmp_path, "capture", one) for one in mine] == [True] + [False] * 7
-    assert newest(tmp_path, "capture").pid == 0  # type: ignore[union-attr]
+    assert [lease_files.make(folder, "capture", one) for one in mine] == [True] + [False] * 7
+    assert newest(folder, "capture").pid == 0  # type: ignore[union-attr]
     for term in range(2, 100):
-        assert lease_files.make(tmp_path, "capture", Holder(term))
-    assert len(list(tmp_path.iterdir())) == 32
+        assert lease_files.make(folder, "capture", Holder(term))
+    assert len(Objects(folder).names()) == 32
     # The file of term 1 is gone; who makes it once more has nothing.
-    assert not lease_files.make(tmp_path, "capture", Holder(1))
-    assert len(list(tmp_path.iterdir())) == 32
+    assert not lease_files.make(folder, "capture", Holder(1))
+    assert len(Objects(folder).names()) == 32
 
 
 def test_a_lease_that_is_being_made_belongs_to_somebody(tmp_path: Path) -> None:
     (tmp_path / "capture.lease.3").touch()
-    found = newest(tmp_path, "capture")
+    found = newest(str(tmp_path), "capture")
     assert found is not None and (found.term, found.released, found.here) == (3, False, False)
     assert live.locked(tmp_path, "capture")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_lease_is_renewed_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = Holder(1, "east", "kernel", 7, "id")
-    assert lease_files.make(tmp_path, "capture", mine)
+    assert lease_files.make(str(tmp_path), "capture", mine)
     file = tmp_path / "capture.lease.1"
     os.utime(file, (0, 0))
 
-    def full(self: Path, text: str) -> int:
-        raise OSError(number, os.strerror(number))
+    def full(*_: object) -> None:
+        raise StorageFullError("no space left on the device")
 
-    monkeypatch.setattr(Path, "write_text", full)
-    lease_files.write(tmp_path, "capture", mine)
+    monkeypatch.setattr(Objects, "write", full)
+    lease_files.write(str(tmp_path), "capture", mine)
     assert file.stat().st_mtime > 0 and json.loads(file.read_text())["pid"] == 7
 
 
@@ -299,7 +319,7 @@ def test_status_says_since_when_a_process_on_another_host_was_not_heard_of(
     on_host("west")
     assert "unheard_since" not in (process(task, "capture") or {})
     then = time.time() - 60  # it was killed: its lease ran out, and is not too old yet
-    os.utime(lease_files.file_of(folder, "capture", 1), (then, then))
+    os.utime(folder / lease_files.file_of("capture", 1), (then, then))
     said = process(task, "capture")
     assert said is not None and said["running"]
     assert abs(datetime.fromisoformat(said["unheard_since"]).timestamp() - then) < 5

@@ -38,7 +38,7 @@ def test_commits_that_come_are_found_by_their_own_files(tmp_path: Path) -> None:
     at = home(tmp_path, 2)
     files = LogFiles(str(at / "log"), -1)
     assert spans(files.batch(-1, 1 << 30)) == [(1, 3), (4, 6)]
-    with mock.patch.object(log_files, "DeltaTable", side_effect=AssertionError("the table was opened again")):
+    with mock.patch.object(log_files, "open_table", side_effect=AssertionError("the table was opened again")):
         home(at, 2)
         assert spans(files.batch(6, 1 << 30)) == [(7, 9), (10, 12)]
 

@@ -83,7 +83,7 @@ def test_wrong_sizes(bad: object) -> None:
 def test_every_mistake_is_told_with_its_line() -> None:
     text = """\
 nam: shop
-home: s3://bucket/x
+home: s4://bucket/x
 source:
   url: postgesql://me@h/db
   table: [a.b]
@@ -104,7 +104,7 @@ spark: {spark.x: true, spark.y: 5}
     expected = {
         "line 1: name is missing": "",
         "line 1: unknown setting 'nam'": "did you mean 'name'?",
-        "line 2: home: an address is not a folder": "mount it",
+        "line 2: home: there is no object store of the scheme s4": "s3://",
         "line 4: source.url: no source supports ": "did you mean postgresql?",
         "line 5: unknown setting 'source.table'": "did you mean 'tables'?",
         "line 7: source.tables: 'orders' has no schema": "public.orders",

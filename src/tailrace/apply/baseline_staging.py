@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyarrow.fs import FileSelector, FileType
-
-from ..lake import delta as lake
 from ..lake import guards
 from ..lake.file_names import file_name
+from ..lake.folders import remove_folder, subfolders
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,9 @@ class Staging:
         self.done(table, max(self._numbers(), default=0))
 
     def _numbers(self) -> list[int]:
-        fs, folder = lake.filesystem(self.root)
-        found = fs.get_file_info(FileSelector(folder, allow_not_found=True))
-        return sorted(int(one.base_name) for one in found if one.base_name.isdecimal())
+        return sorted(int(name) for name in subfolders(self.root) if name.isdecimal())
 
 
 def _remove(path: str) -> None:
     guards.check()
-    fs, folder = lake.filesystem(path)
-    if fs.get_file_info(folder).type == FileType.Directory:
-        fs.delete_dir(folder)
+    remove_folder(path)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from ..errors import BaselineNeededError, from_spark
 from ..execution import Job
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.opened import open_table
 from ..model.types import schema_of
 from ..state import commands, lifecycle
 from ..state.baselines import Baseline
@@ -220,7 +220,7 @@ class StagedRows:
 
     def parts(self, session: SparkSession | None = None, job: Job = BASELINE) -> Parts:
         """Its files, each read by the task that needs it."""
-        return Parts(tuple(lake.paths(DeltaTable(self.path))), self.read, session, job)
+        return Parts(tuple(lake.paths(open_table(self.path))), self.read, session, job)
 
     def read(self, file: str) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""
@@ -234,5 +234,5 @@ class StagedRows:
 def _digest(staging: str) -> str | None:
     if not lake.exists(staging):
         return None
-    found = [h[STAGED_FOR] for h in DeltaTable(staging).history(20) if STAGED_FOR in h]
+    found = [h[STAGED_FOR] for h in open_table(staging).history(20) if STAGED_FOR in h]
     return str(found[0]) if found else None

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..model.change import PREFIX, ChangeTable
 from ..model.sequence import NUMBER_DIGITS, TIME_DIGITS
 from ..store.kept import files_between
@@ -49,7 +48,7 @@ def read_changes(spark: SparkSession, batch: ChangeBatch) -> ChangeTable | None:
     from pyspark.sql.types import StructType
 
     path, numbers, relation = batch.changes, batch.range, batch.relation
-    table = DeltaTable(path)
+    table = open_table(path)
     files = files_between(path, table, SEQ, numbers.lower, numbers.end)
     if not files:
         return None

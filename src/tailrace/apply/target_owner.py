@@ -12,13 +12,13 @@ from contextlib import suppress
 
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from ..config.task import Task
 from ..errors import ApplyError, ConfigError
 from ..lake import delta as lake
 from ..lake import guards, log_retention
-from ..lake.parts import filesystem
+from ..lake.opened import open_table
+from ..lake.storage import filesystem
 from ..model.positions import order_key
 from ..sources.base import Finding
 from ..state import streams
@@ -102,7 +102,7 @@ def set_owner(path: str, owner: str) -> None:
     """Sets the owner of a Delta target, also if it has another one."""
     guards.check()
     lake.retried(
-        lambda: DeltaTable(path).alter.set_table_properties({OWNER: owner}, raise_if_not_exists=False)
+        lambda: open_table(path).alter.set_table_properties({OWNER: owner}, raise_if_not_exists=False)
     )
 
 

@@ -18,11 +18,11 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ..errors import SourceError, TableMovedError, TailraceError, is_of_table
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.opened import open_table
 from ..model.change import Relation
 from ..model.positions import BEFORE_ALL, ChangeNumber, Position
 from ..sources.base import LogSource, Snapshot
@@ -259,9 +259,9 @@ def _quarantine(quarantine: str, relation: Relation, bad: list[tuple[str, str]])
     """Quarantines rejected values; they replace those of the table's previous baseline, or of a failed
     attempt."""
     before = (pc.field("table") == relation.table) & pc.field("change_seq").is_null()
-    if lake.exists(quarantine) and lake.dataset(DeltaTable(quarantine)).count_rows(filter=before):
+    if lake.exists(quarantine) and lake.dataset(open_table(quarantine)).count_rows(filter=before):
         name = relation.table.replace("'", "''")
-        lake.retried(lambda: DeltaTable(quarantine).delete(f"\"table\" = '{name}' AND change_seq IS NULL"))
+        lake.retried(lambda: open_table(quarantine).delete(f"\"table\" = '{name}' AND change_seq IS NULL"))
     if bad:
         rows = [
             {

@@ -23,9 +23,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
@@ -33,12 +32,14 @@ from ..config.task import Task
 from ..errors import CancelledError, ConnectionLostError, TailraceError
 from ..execution import BackgroundSession, background, map_tasks
 from ..lake import delta as lake
-from ..lake import json_files
+from ..lake import json_files, news
+from ..lake.objects import Objects, pace
+from ..lake.storage import join
 from ..model.change import Relation
 from ..sources import open_source
 from ..sources.base import BaselinePart, Snapshot
 from ..state import live
-from ..state.lease_files import age, newest
+from ..state.lease_files import newest
 from .part_readers import Loaded, PartLoad, PartReader, RequestedPart, part_weights, reading_job, try_read
 from .snapshot_sink import Landing, landing_at
 
@@ -54,8 +55,8 @@ LOST_S = 10.0
 """Seconds after which a reader that does not touch its file counts as dead."""
 
 
-def _folder(task: Task) -> Path:
-    return Path(task.run_path).absolute() / "parts"
+def _folder(task: Task) -> str:
+    return join(task.run_path, "parts")
 
 
 class Requests:
@@ -69,15 +70,16 @@ class Requests:
 
     def __init__(self, task: Task, workers: int, stopped: Callable[[], bool]) -> None:
         self._folder, self._workers, self._stopped = _folder(task), workers, stopped
-        self.limit = task.spark.driver_limit
-        mine = newest(Path(task.run_path), "capture")
+        self._pace = pace(self._folder)
+        self.limit, self._log = task.spark.driver_limit, task.log_path
+        mine = newest(task.run_path, "capture")
         self._holder = "" if mine is None else mine.id
 
     @property
     def state(self) -> str:
         """The session's state; empty if there is no session, or its process has ended."""
         said = json_files.read(self._folder, READER)
-        if said is None or age(self._folder, self._folder / f"{READER}.json") > LOST_S:
+        if said is None or Objects(self._folder).age(f"{READER}.json") > LOST_S * self._pace:
             return ""
         return str(said["state"])
 
@@ -91,6 +93,7 @@ class Requests:
         """
         request = uuid.uuid4().hex
         json_files.write(self._folder, request, self._words(asked))
+        news.tell(self._log)
         try:
             self._follow(request, len(asked), done)
         finally:  # the request is removed first, so that no further part begins
@@ -104,7 +107,7 @@ class Requests:
                 left.discard(at)
                 done(at, _result(json_files.read(self._folder, f"{request}.{at}") or {}))
             why = None if end is None else end["error"] or "its tasks do not see the task's home"
-            if left and why is None and time.monotonic() - looked > BEAT_S:
+            if left and why is None and time.monotonic() - looked > BEAT_S * self._pace:
                 looked = time.monotonic()
                 why = None if self.state else "its process has ended"
             if left and self._stopped():
@@ -114,7 +117,7 @@ class Requests:
                     "Spark has not read %d parts of a baseline, so capture reads them: %s", len(left), why
                 )
                 return
-            time.sleep(LOOK_S if left else 0)
+            time.sleep(LOOK_S * self._pace if left else 0)
 
     def _words(self, asked: Sequence[RequestedPart]) -> dict[str, Any]:
         loads = list({id(one.load): one.load for one in asked}.values())
@@ -143,9 +146,11 @@ class _Reader:
 
     def __init__(self, task: Task, session: SparkSession | BackgroundSession) -> None:
         self._task, self._folder = task, _folder(task)
+        self._files = Objects(self._folder)
         self._late = background(session)
         self._session = session.as_session if isinstance(session, BackgroundSession) else session
         self._told, self._beat = "", 0.0
+        self._epoch: int | None = None
 
     def run(self, over: threading.Event) -> None:
         """Serves requests until `over` is set and the current job is done or cancelled."""
@@ -154,32 +159,38 @@ class _Reader:
                 job: Future[None] | None = None
                 while not over.is_set() or (job is not None and not job.done()):
                     beats, busy = self.tell(), job is not None and not job.done()
-                    waiting = self._waiting() if beats or not busy else []
+                    waiting = self._waiting() if self._may_wait(beats, busy) else []
                     ends = over.is_set() or (self._late is not None and self._late.cancelled)
                     if waiting and not busy and not ends:
                         job = pool.submit(self._read, waiting)
-                    time.sleep(LOOK_S)
+                    over.wait(LOOK_S * pace(self._folder)) if not over.is_set() else time.sleep(LOOK_S)
         except (OSError, TailraceError) as error:
             logger.warning("capture reads baselines without Spark: %s", error)
         finally:
-            (self._folder / f"{READER}.json").unlink(missing_ok=True)
+            with suppress(OSError):
+                self._files.delete(f"{READER}.json")
 
     def tell(self) -> bool:
         """Writes the session's state if it changed, or touches its file once a second; returns whether it
         did."""
         state = self._late.state if self._late else "ready"
-        if state == self._told and time.monotonic() - self._beat < BEAT_S:
+        if state == self._told and time.monotonic() - self._beat < BEAT_S * pace(self._folder):
             return False
-        if state == self._told:
-            os.utime(self._folder / f"{READER}.json")
+        if state == self._told and not self._files.remote:
+            self._files.touch(f"{READER}.json")
         else:
             json_files.write(self._folder, READER, {"state": state, "pid": os.getpid()})
         self._told, self._beat = state, time.monotonic()
         return True
 
+    def _may_wait(self, beats: bool, busy: bool) -> bool:
+        """Whether requests may be waiting; in an object store, only if anything happened in the home."""
+        before, self._epoch = self._epoch, news.epoch(self._task.log_path)
+        return (beats or not busy) if self._epoch is None else self._epoch != before
+
     def _waiting(self) -> list[str]:
         """Returns the waiting requests of the current capture process, and removes files of others."""
-        names = [file.name.split(".") for file in self._folder.iterdir() if file.name[0] != "."]
+        names = [name.split(".") for name in self._files.names() if name[0] != "."]
         asked = {name[0] for name in names if len(name) == 2}
         ended = {name[0] for name in names if name[1:] == ["end", "json"]}
         waiting = list[str]()
@@ -192,7 +203,7 @@ class _Reader:
 
     def _asks(self, request: str) -> bool:
         """Returns whether a request is from the process that captures the task now."""
-        said, run = json_files.read(self._folder, request), Path(self._task.run_path)
+        said, run = json_files.read(self._folder, request), self._task.run_path
         holder = newest(run, "capture") if live.locked(run, "capture") else None
         return said is not None and holder is not None and said["holder"] == holder.id
 
@@ -210,7 +221,7 @@ class _Reader:
             why = error.what if isinstance(error, TailraceError) else f"{type(error).__name__}: {error}"
             logger.debug("parts of baselines", exc_info=True)
         for one in said:
-            if (self._folder / f"{one}.json").exists():
+            if self._files.exists(f"{one}.json"):
                 json_files.write(self._folder, f"{one}.end", {"error": why})
 
     def _read_all(self, said: Mapping[str, Mapping[str, Any]]) -> None:
@@ -221,7 +232,7 @@ class _Reader:
             loads = [_load(load, reader, lambda at: landing_at(self._task, at)) for load in words["loads"]]
             for number, part in enumerate(words["parts"]):
                 one = RequestedPart(loads[part.pop("load")], BaselinePart(**part))
-                parts.append(_PartTask(str(self._folder), request, number, one))
+                parts.append(_PartTask(self._folder, request, number, one))
         asked = [one.asked for one in parts]
         map_tasks(
             _read_requested,
@@ -244,8 +255,9 @@ class _PartTask:
 def _read_requested(one: _PartTask) -> int:
     """Reads a part, unless its request was given up, or an earlier attempt has read it; returns the number of
     rows. Runs in tasks."""
-    folder, name = Path(one.folder), f"{one.request}.{one.number}"
-    if (folder / f"{name}.json").exists() or not (folder / f"{one.request}.json").exists():
+    folder, name = one.folder, f"{one.request}.{one.number}"
+    there = Objects(folder)
+    if there.exists(f"{name}.json") or not there.exists(f"{one.request}.json"):
         return 0
     result = try_read(one.asked)
     json_files.write(folder, name, _result_json(result))
@@ -292,15 +304,15 @@ def _result(words: Mapping[str, Any]) -> Loaded | TailraceError:
     return Loaded(added, words["rows"], [(column, text) for column, text in words["bad"]])
 
 
-def _results(folder: Path, request: str) -> list[int]:
+def _results(folder: str, request: str) -> list[int]:
     """Returns the numbers of the parts that have a result."""
-    names = (file.name.split(".") for file in folder.iterdir() if file.name.startswith(f"{request}."))
+    names = (name.split(".") for name in Objects(folder).names(f"{request}."))
     return sorted(int(name[1]) for name in names if len(name) == 3 and name[1].isdigit())
 
 
-def _remove(folder: Path, request: str) -> None:
-    """Removes a request, then its results, and unfinished files of killed tasks."""
-    (folder / f"{request}.json").unlink(missing_ok=True)
-    for file in list(folder.iterdir()):
-        if file.name.removeprefix(".").startswith(f"{request}."):
-            file.unlink(missing_ok=True)
+def _remove(folder: str, request: str) -> None:
+    """Removes a request, then its results."""
+    there = Objects(folder)
+    there.delete(f"{request}.json")
+    for name in there.names(f"{request}."):
+        there.delete(name)

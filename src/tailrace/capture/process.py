@@ -22,6 +22,7 @@ from ..config.task import Task
 from ..errors import ConnectionLostError, SourceError, TableMovedError, UnreachableError
 from ..lake import guards, json_files, log
 from ..lake.failpoints import reach
+from ..lake.objects import pace
 from ..model.change import Relation
 from ..model.positions import Position
 from ..sources import open_source
@@ -212,6 +213,7 @@ class Capture:
         every = interval_in_force(task)
         wait = min(every, READ_ONCE_S if self._once else READ_S)
         committed = reported = looked = time.monotonic()
+        slower = pace(task.run_path)
         since_report = 0
         self._state.runs()
         many = len(self._followed.tables)
@@ -232,12 +234,12 @@ class Capture:
                 committed = time.monotonic()
             if not writer.ready:
                 windows.passed(source.reached() if windows.ends else None, writer.state.number)
-            if now - reported >= STATE_EVERY_S:
+            if now - reported >= STATE_EVERY_S * slower:
                 guards.check()
                 self._state.rate = since_report / (now - reported)
                 since_report, reported = 0, now
                 self._tell_lag(source)
-            if now - looked >= LOOK_EVERY_S:
+            if now - looked >= LOOK_EVERY_S * slower:
                 looked, every = now, interval_in_force(self._task)
                 self._look(source, work)
                 self._followed.watch.check(source, writer.state, waiting=writer.ready)

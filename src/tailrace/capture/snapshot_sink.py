@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
-from pyarrow.fs import FileSelector
 
 from ..apply.baseline_staging import Staging
 from ..apply.mapping.table_map import STAGED_FOR, place_of, task_map
@@ -17,6 +15,8 @@ from ..apply.target_owner import OWNER, claim, owner_of, source_of
 from ..errors import TableMovedError
 from ..lake import delta as lake
 from ..lake import guards
+from ..lake.folders import remove_folder
+from ..lake.opened import open_table
 from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
@@ -135,13 +135,9 @@ class DeltaLanding:
         if self.own:
             quoted = {n.replace('"', '""'): v.replace("'", "''") for n, v in self.own.items()}
             mine = " AND ".join(f"\"{n}\" = '{v}'" for n, v in quoted.items())
-            lake.retried(lambda: DeltaTable(self.path).delete(mine))
+            lake.retried(lambda: open_table(self.path).delete(mine))
             return
-        fs, folder = lake.filesystem(self.path)
-        for one in fs.get_file_info(FileSelector(folder)):
-            if one.base_name != "_delta_log":  # removed last: until then the target exists
-                (fs.delete_file if one.is_file else fs.delete_dir)(one.path)
-        fs.delete_dir(folder)
+        remove_folder(self.path)
 
 
 @dataclass(frozen=True)

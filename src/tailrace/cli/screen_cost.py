@@ -39,7 +39,8 @@ def disk(use: DiskUse) -> Group:
     if use.growth is not None:
         grows = f"it grows by {about(max(use.growth, 0))} a day"
     full = "" if use.days_left is None else f": the disk is full in {use.days_left:,.0f} days"
-    line = f"{use.files:,} files; {about(use.free)} are free; {grows}{full}"
+    free = "" if use.free is None else f"{about(use.free)} are free; "
+    line = f"{use.files:,} files; {free}{grows}{full}"
     return Group(shown, Text(line, overflow="fold"))
 
 

@@ -232,6 +232,9 @@ def demo(
     scale: Annotated[
         int, typer.Option("--scale", metavar="N", min=1, help="pgbench scale; 100,000 accounts each.")
     ] = 10,
+    store: Annotated[
+        str, typer.Option("--store", metavar="ADDRESS", help="Object store for the task: s3://bucket/folder.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Run a demo: an embedded PostgreSQL, load, and a comparison of the tables.
@@ -239,8 +242,9 @@ def demo(
     Examples:
     tailrace demo
     tailrace demo --duration 1m --scale 1
+    tailrace demo --store s3://bucket/demo
     """
     from ..demo import demo as play
 
-    if not play(folder, seconds=seconds_of(duration), scale=scale, as_json=as_json):
+    if not play(folder, seconds=seconds_of(duration), scale=scale, store=store, as_json=as_json):
         raise typer.Exit(FINDINGS)

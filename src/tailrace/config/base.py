@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,7 @@ from pydantic import (
 )
 
 from ..errors import TailraceError
+from ..lake.storage import SCHEMES
 from . import addresses, secrets
 
 UNRESOLVED = "postgresql://"
@@ -111,12 +113,30 @@ def _folder(value: str, info: ValidationInfo) -> str:
     """A folder as absolute path; a relative one starts at the task file (without one, at the current
     folder)."""
     if "://" in value:
-        raise ValueError(
-            "an address is not a folder: object stores are not supported yet, mount it as a file system"
-        )
+        raise ValueError("an address is not a folder: this has to be a folder of this machine")
     if "${" in value:
         raise ValueError("a folder takes nothing from elsewhere: `${...}` is for addresses")
     return str((_start(info) / Path(value).expanduser()).resolve())
+
+
+def _place(value: str, info: ValidationInfo) -> str:
+    """A folder, or an address in an object store."""
+    if "://" not in value or value.startswith("file://"):
+        return _folder(unquote(value.removeprefix("file://")), info)
+    value = value.replace("s3a://", "s3://", 1) if value.startswith("s3a://") else value
+    scheme, _, rest = value.partition("://")
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{one}://" for one in SCHEMES)
+        raise ValueError(f"there is no object store of the scheme {scheme}: write a folder, or {known}")
+    if not rest.strip("/") or any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")):
+        raise ValueError(f"{value!r} is no address of a folder: write {scheme}://bucket/folder")
+    if set(value) & set("%?#"):
+        raise ValueError("the address of a folder has no %, ? or #: settings go under `storage`")
+    return value.rstrip("/")
+
+
+def _secret(value: str, info: ValidationInfo) -> str:
+    return secrets.expand(value, _start(info), strict=_connects(info))
 
 
 def _lake_type(value: str) -> str:
@@ -140,6 +160,8 @@ ColumnName = Annotated[str, BeforeValidator(_text), AfterValidator(_column)]
 Url = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_known_scheme)]
 TargetUrl = Annotated[str, BeforeValidator(_text), AfterValidator(_address), AfterValidator(_database)]
 Folder = Annotated[str, BeforeValidator(_text), AfterValidator(_folder)]
+Place = Annotated[str, BeforeValidator(_text), AfterValidator(_place)]
+Secret = Annotated[str, BeforeValidator(_text), AfterValidator(_secret)]
 LakeType = Annotated[str, BeforeValidator(_text), AfterValidator(_lake_type)]
 Level = Annotated[int, Field(ge=0, le=3)]
 SparkName = Annotated[str, Field(pattern=r"^spark\.")]

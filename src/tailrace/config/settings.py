@@ -13,8 +13,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from ..lake.storage import SCHEMES, s3_options
 from ..model.patterns import fits
-from .base import ConfText, Folder, Pattern, Settings, SparkName, TargetUrl, Text, Url, arguments_expanded
+from .base import (
+    ConfText,
+    Folder,
+    Pattern,
+    Place,
+    Secret,
+    Settings,
+    SparkName,
+    TargetUrl,
+    Text,
+    Url,
+    arguments_expanded,
+)
 from .machine import DRIVER_LIMIT, cores
 from .quantities import FOREVER, Bytes, HowLong, Seconds, SomeBytes
 from .table_settings import RuleSettings, patterns_of
@@ -89,9 +102,10 @@ class TargetSettings(Settings):
 
     type: Literal["delta", "postgresql"] = "delta"
     """Kind of target; `postgresql` when `database` is given."""
-    path: Folder = Field(default="target", json_schema_extra={"shown": "`name`/target"})
-    """Folder that holds one Delta table per source table, `<schema>.<table>`; relative to the task file. A
-    table there belongs to one task; tasks that write different tables may share the folder."""
+    path: Place = Field(default="target", json_schema_extra={"shown": "`name`/target"})
+    """Folder that holds one Delta table per source table, `<schema>.<table>`: relative to the task file, or
+    in an object store (`s3://bucket/folder`). A table there belongs to one task; tasks that write different
+    tables may share the folder."""
     database: TargetUrl = Field(default="", repr=False)
     """A PostgreSQL database (14 or newer) that gets the tables instead: `postgresql://user@host:port/database`,
     with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named
@@ -112,7 +126,9 @@ class TargetSettings(Settings):
         """A string is an address, or `${...}` that holds one, or a folder; an address determines the kind of
         target."""
         if isinstance(raw, str):
-            raw = {"database" if "://" in raw or raw.lstrip().startswith("${") else "path": raw}
+            lake = raw.partition("://")[0] in (*SCHEMES, "s3a", "file")
+            database = not lake and ("://" in raw or raw.lstrip().startswith("${"))
+            raw = {"database" if database else "path": raw}
         if isinstance(raw, dict) and raw.get("database"):
             raw = {"type": "postgresql", **raw}
         return raw
@@ -131,6 +147,44 @@ class TargetSettings(Settings):
         True
         """
         return self.rewrite_limit if self.local_limit is None else self.local_limit
+
+
+class StorageSettings(Settings):
+    """The object stores of `home`, `target` and `keylog`. What is not given comes from the environment
+    (`AWS_REGION`, `AWS_ACCESS_KEY_ID`, ...), the AWS configuration files or the role of the instance."""
+
+    endpoint: Secret = ""
+    """Address of a server that speaks S3: `https://minio.example:9000`. Amazon's own when not given."""
+    region: Text = ""
+    """Region of the bucket."""
+    path_style: bool | None = Field(default=None, json_schema_extra={"shown": "with an `endpoint`"})
+    """Whether the bucket is in the path of a request, not in the name of the host."""
+    profile: Text = ""
+    """Profile of the AWS configuration files, whose keys, region and endpoint are used instead of the
+    environment's."""
+    access_key: Secret = Field(default="", repr=False)
+    """Id of an access key: `${NAME}` or `${file:PATH}`."""
+    secret_key: Secret = Field(default="", repr=False)
+    """Its secret: `${NAME}` or `${file:PATH}`."""
+    session_token: Secret = Field(default="", repr=False)
+    """Its token, if it is temporary. A running task does not renew it."""
+    extra: dict[Text, Secret] = Field(default={}, repr=False)
+    """Other options of the object store, by the names of the library object_store:
+    `google_service_account: /keys/lake.json`."""
+
+    @model_validator(mode="after")
+    def _known_profile(self) -> StorageSettings:
+        if self.profile:
+            s3_options(profile=self.profile)
+        return self
+
+    def options_for(self, address: str) -> dict[str, str]:
+        """Returns the options of the object store of an address, by the names of object_store."""
+        found = {}
+        if address.startswith("s3://"):
+            given = self.model_dump(exclude={"extra"})
+            found = s3_options(**given)
+        return found | self.extra
 
 
 class CaptureSettings(Settings):
@@ -193,7 +247,7 @@ class KeyLogSettings(Settings):
 
     mode: Annotated[Literal["all", "keys", "errors", "off"], BeforeValidator(_off)] = "off"
     """Log every change; every change without images; flagged changes; nothing."""
-    path: Folder | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
+    path: Place | None = Field(default=None, json_schema_extra={"shown": "`keylog/ir_keylog` in `home`"})
     """The key log: a Delta table in the shape of SQDR's `ir_keylog`."""
     keep_runs: int = Field(default=0, ge=0)
     """Number of past runs whose rows are kept, besides the current one; 0: all."""

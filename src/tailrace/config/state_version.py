@@ -6,12 +6,12 @@ refuses another version.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..errors import ConfigError
 from ..lake import json_files
+from ..lake.storage import join
 
 VERSION = 1
 _NAME = "version"
@@ -23,7 +23,7 @@ def check(home: str) -> bool:
     Raises:
         ConfigError: this release does not know the version, or it cannot be read.
     """
-    folder = Path(home)
+    folder = join(home, "control")
     found = _read(folder)
     if found is None:
         return False
@@ -35,7 +35,7 @@ def check(home: str) -> bool:
         raise ConfigError(
             f"the task's state has version {version}; this is tailrace {__version__}, which supports "
             f"version {VERSION}",
-            where=str(folder / "control" / "version.json"),
+            where=join(folder, "version.json"),
             hint=f"use the release that wrote it ({by})" if by else "use the release that wrote it",
         )
     return True
@@ -44,12 +44,12 @@ def check(home: str) -> bool:
 def begin(home: str) -> None:
     """Records the version of this release in a home that has no state yet; errors as `check`."""
     if not check(home):
-        json_files.write(Path(home) / "control", _NAME, {"version": VERSION, "release": __version__})
+        json_files.write(join(home, "control"), _NAME, {"version": VERSION, "release": __version__})
 
 
-def _read(folder: Path) -> dict[str, Any] | None:
+def _read(folder: str) -> dict[str, Any] | None:
     try:
-        found = json_files.read(folder / "control", _NAME)
+        found = json_files.read(folder, _NAME)
     except ValueError:
         raise _unreadable(folder) from None
     if found is not None and not isinstance(found, dict):
@@ -57,9 +57,9 @@ def _read(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def _unreadable(folder: Path) -> ConfigError:
+def _unreadable(folder: str) -> ConfigError:
     return ConfigError(
         "the version of the task's state cannot be read",
-        where=str(folder / "control" / "version.json"),
+        where=join(folder, "version.json"),
         hint=f'restore it, or write {{"version": {VERSION}}} if tailrace {__version__} ran it last',
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +12,11 @@ from pydantic import Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import ConfigError
+from ..lake import news
 from ..lake.file_names import file_name
+from ..lake.storage import bucket_of, is_remote, register, within
 from . import logs, state_version, yaml_lines
-from .base import UNRESOLVED, ColumnName, Folder, LakeType, Level, Name, Pattern, Settings, Text, plain
+from .base import UNRESOLVED, ColumnName, LakeType, Level, Name, Pattern, Place, Settings, Text, plain
 from .freshness import CostSettings, Freshness
 from .groups import GroupSettings, group_of
 from .policies import Policy, policy_of
@@ -27,6 +30,7 @@ from .settings import (
     RetentionSettings,
     SourceSettings,
     SparkSettings,
+    StorageSettings,
     StoreSettings,
     TargetSettings,
 )
@@ -46,9 +50,9 @@ class Task(Settings):
     name: Name
     """Name of the task: lower-case letters, digits, `_`, `-`, at most 40. The publication and the
     replication slot are named after it."""
-    home: Folder = Field(default="", json_schema_extra={"shown": "`name`"})
-    """Folder for LOG, change tables, TRACKING and state; relative to the task file. The task's name when not
-    given."""
+    home: Place = Field(default="", json_schema_extra={"shown": "`name`"})
+    """Folder for LOG, change tables, TRACKING and state: relative to the task file, or in an object store
+    (`s3://bucket/folder`, docs/storage.md). The task's name when not given."""
     freshness: Freshness = "auto"
     """Time for which changes are gathered before they are written to targets: `1s`, `15s`, `5m`. `auto`: a
     change after a quiet moment is written in about a second; under steady traffic the interval
@@ -56,6 +60,7 @@ class Task(Settings):
     cost: CostSettings = CostSettings()
     source: SourceSettings
     target: TargetSettings = Field(default_factory=TargetSettings)
+    storage: StorageSettings = StorageSettings()
     capture: CaptureSettings = CaptureSettings()
     baseline: BaselineSettings = Field(default_factory=BaselineSettings)
     store: StoreSettings = StoreSettings()
@@ -114,14 +119,14 @@ class Task(Settings):
     @model_validator(mode="after")
     def _key_log_apart(self) -> Task:
         """The key log has its own folder, which is in no other table's folder."""
-        log, target = Path(self.keylog_path), Path(self.target.path)
+        log = self.keylog_path
         taken: list[str] = []
-        if Path(self.home).is_relative_to(log):
+        if within(self.home, log):
             taken.append(f"{log} holds `home`")
-        if not self.target.database and target.is_relative_to(log):
+        if not self.target.database and within(self.target.path, log):
             taken.append(f"{log} holds the targets")
         own = [folder for folder in self.own_folders if folder != f"{self.home}/keylog"]
-        taken += [f"{path} has other files of the task" for path in own if log.is_relative_to(path)]
+        taken += [f"{path} has other files of the task" for path in own if within(log, path)]
         if taken:
             raise _wrong("keylog.path", f"{taken[0]}: give the key log its own folder")
         return self
@@ -130,8 +135,7 @@ class Task(Settings):
     def _targets_apart(self) -> Task:
         """Targets are in no folder in which a task keeps its own files. Next to these folders they are
         allowed: their names have a dot."""
-        target = Path(self.target.path)
-        own = [folder for folder in self.own_folders if target.is_relative_to(folder)]
+        own = [folder for folder in self.own_folders if within(self.target.path, folder)]
         if self.target.database or not own:
             return self
         raise _wrong(
@@ -141,8 +145,13 @@ class Task(Settings):
     _folder: Path = PrivateAttr(default_factory=Path.cwd)
 
     def model_post_init(self, context: Any) -> None:
-        """Keeps the folder that relative paths start from."""
+        """Keeps the folder that relative paths start from, and makes the options of the task's object stores
+        known to this process."""
         self._folder = Path((context or {}).get("folder") or Path.cwd()).resolve()
+        for address in (self.home, self.keylog_path, "" if self.target.database else self.target.path):
+            if is_remote(address):
+                register(bucket_of(address), self.storage.options_for(address))
+        news.follow(self.home)
 
     @property
     def folder(self) -> Path:
@@ -156,8 +165,18 @@ class Task(Settings):
 
     @property
     def shared_folders(self) -> list[str]:
-        """The folders that driver and executors both read and write."""
-        return [self.run_path] if self.target.database else [self.run_path, self.target.path]
+        """The local folders that driver and executors both read and write."""
+        folders = [self.run_path] if self.target.database else [self.run_path, self.target.path]
+        return [folder for folder in folders if not is_remote(folder)]
+
+    @property
+    def local_path(self) -> str:
+        """The folder of files that stay on this machine (the log of the capture process): `run` in its home,
+        or a folder of the user's state if the home is in an object store."""
+        if not is_remote(self.home):
+            return self.run_path
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        return str(Path(state, "tailrace", self.name))
 
     @property
     def apply_app(self) -> str:

@@ -7,20 +7,22 @@ import sys
 from pathlib import Path
 
 
-def demo(folder: Path, *, seconds: float, scale: int, as_json: bool) -> bool:
+def demo(folder: Path, *, seconds: float, scale: int, store: str = "", as_json: bool) -> bool:
     """Runs the demo and leaves everything in a folder; returns whether all targets were equal to the source.
 
     Args:
         folder: created, or replaced if an earlier demo created it (otherwise ConfigError).
         seconds: the duration of the load by pgbench and the shop's writer.
         scale: pgbench's scale; 100,000 accounts each.
+        store: a folder of an object store for the task's home and targets; it must be empty (otherwise
+            ConfigError). A local folder if not given.
         as_json: one JSON document on standard output instead of text.
     """
     from .play import play
     from .show import Show
 
     show = Show(quiet=as_json)
-    played = play(folder, seconds=seconds, scale=scale, show=show)
+    played = play(folder, seconds=seconds, scale=scale, store=store.rstrip("/"), show=show)
     if as_json:
         sys.stdout.write(json.dumps(played.as_dict(), indent=2, default=str) + "\n")
     else:

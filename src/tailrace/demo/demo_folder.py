@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 from ..errors import ConfigError
+from ..lake import storage
+from ..lake.folders import is_folder
 from ..sources.postgresql.embedded_server import EmbeddedPostgres
 
 MARK = "tailrace-demo.json"
@@ -42,6 +44,20 @@ def make(folder: Path) -> EmbeddedPostgres:
     return server
 
 
+def refuse_used(store: str) -> None:
+    """Makes an object store known before Spark starts; raises ConfigError if the folder there has files."""
+    storage.register(storage.bucket_of(store), storage.options_of(store) or {})
+    if is_folder(store):
+        raise ConfigError("the folder has files", where=store, hint="give an empty one: --store ADDRESS")
+
+
+def move_to(task_file: Path, store: str) -> None:
+    """Puts home and targets of a task file into an object store."""
+    text = task_file.read_text()
+    place = f"home: {store}/home\ntarget: {store}/target\n"
+    task_file.write_text(text.replace("target: demo/target\n", place))
+
+
 def server_of(folder: Path) -> EmbeddedPostgres:
     """Returns the server of an earlier demo, not started; raises ConfigError without a demo."""
     mark = folder / MARK
@@ -57,7 +73,8 @@ def hints(folder: Path, task_file: Path, target: str) -> list[str]:
     found = shutil.which("tailrace")
     short = found is not None and Path(found) == ours
     tailrace, interpreter = ("tailrace", "python") if short else (_relative(ours), _relative(python))
-    code = f"from deltalake import DeltaTable; print(DeltaTable({_relative(Path(target))!r}).to_pandas())"
+    path = target if storage.is_remote(target) else _relative(Path(target))
+    code = f"from deltalake import DeltaTable; print(DeltaTable({path!r}).to_pandas())"
     return [
         f"{tailrace} status {task_file}",
         f'{interpreter} -c "{code}"',

@@ -40,8 +40,10 @@ PATIENCE_S = 900.0
 """The maximum number of seconds for a step of the demo."""
 
 
-def play(folder: Path, *, seconds: float, scale: int, show: Show) -> DemoResult:
+def play(folder: Path, *, seconds: float, scale: int, store: str, show: Show) -> DemoResult:
     """Runs everything, and stops the server; everything else stays in the folder."""
+    if store:
+        demo_folder.refuse_used(store)
     spark = background_session("tailrace demo", SparkSettings(start="at_once"))
     spark.begin()
     before = counted()
@@ -50,6 +52,8 @@ def play(folder: Path, *, seconds: float, scale: int, show: Show) -> DemoResult:
         url = _fill(server, folder, scale, show)
         task_file = folder / "demo.yaml"
         written = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
+        if store:
+            demo_folder.move_to(task_file, store)
         show.step(f"task file {task_file} written for {len(written.tables)} tables")
         for one in written.findings:
             show.act(f"{one.level}: {one.what} ({one.where})")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
+from ..lake.opened import open_table
 from ..lake.reading import dataset
 from ..model import mask
 from ..model.change import BEFORE, HEADERS, OPERATIONS, PREFIX
@@ -46,7 +46,7 @@ def life(changes: str, column: str, values: Sequence[Any]) -> list[StoryEvent]:
 
     `changes` is the change table's path. For the demo only: it reads a handful of rows, not a table.
     """
-    table = dataset(DeltaTable(changes))
+    table = dataset(open_table(changes))
     rows = table.to_table(filter=ds.field(column).isin(list(values))).to_pylist()
     names = table.schema.names
     rows.sort(key=lambda r: (r[PREFIX + "change_seq"], r[PREFIX + "change_oper"]))

@@ -39,17 +39,15 @@ class _Failed:
 @dataclass(frozen=True)
 class _Partition:
     """The function of a partition whose rows are pickled lists of inputs. Yields, for each row, a pickled
-    list of results and what was committed. Commits of the task check the guards of the driver."""
+    list of results and what was committed."""
 
     task: Callable[[Any], Any]
-    guards: tuple[guards.Guard, ...]
 
     def __call__(self, rows: Iterable[bytes]) -> Iterator[bytes]:
-        with guards.under(*self.guards):
-            for row in rows:
-                before = written.total()
-                results = [self._one(each) for each in pickle.loads(row)]
-                yield pickle.dumps((results, written.total().since(before)))
+        for row in rows:
+            before = written.total()
+            results = [self._one(each) for each in pickle.loads(row)]
+            yield pickle.dumps((results, written.total().since(before)))
 
     def _one(self, each: Any) -> Any:
         try:
@@ -62,7 +60,7 @@ class _Partition:
 class _ArrowPartition:
     """A `_Partition` for `mapInArrow`: the rows are in a column of bytes."""
 
-    work: _Partition
+    work: guards.HandedOn
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -95,7 +93,7 @@ def run(
 
     partitions = _partitions(running, len(inputs), weights, at_once)
     packed: list[bytes] = [cloudpickle.dumps([inputs[at] for at in one]) for one in partitions]  # type: ignore[no-untyped-call]
-    work = _Partition(task, guards.now())
+    work = guards.handed_on(_Partition(task))
     with described(session, job, count=False):
         if has_rdds(running):
             context = running.sparkContext
@@ -114,7 +112,7 @@ def run(
     return [results[at] for at in range(len(inputs))]
 
 
-def _by_arrow(session: SparkSession, packed: Sequence[bytes], work: _Partition) -> list[bytes]:
+def _by_arrow(session: SparkSession, packed: Sequence[bytes], work: guards.HandedOn) -> list[bytes]:
     many = len(packed)
     rows = pa.table({"n": pa.array(range(many), pa.int32()), "input": pa.array(packed, pa.binary())})
     spread = session.createDataFrame(rows).repartitionById(many, "n")

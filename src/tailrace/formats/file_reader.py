@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from ..errors import FormatError
+from ..lake.opened import open_table
 from ..model.quoting import quoted
 from ..wire.delimited import Dialect
 from . import json_lines, parquet, text
@@ -105,7 +105,7 @@ def columns_at(path: str, options: Options | None = None) -> dict[str, Sequence[
 def columns_of(path: Path, options: Options) -> Sequence[str]:
     """Returns the columns of one table, without Spark."""
     if kind_of(path) == "delta":
-        return [field.name for field in DeltaTable(str(path)).schema().fields]
+        return [field.name for field in open_table(str(path)).schema().fields]
     refuse_tables_in_one(path, options)
     inside = data_files(path)
     return _names(next((f for f in inside if f.stat().st_size), inside[0]), options)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..errors import FormatError
 from ..execution import over_rows
-from ..lake.parts import filesystem
+from ..lake.storage import filesystem
 from ..wire import delimited
 from ..wire.delimited import Dialect
 from .base import FILE, RAW, ROW, WHY

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ..engine.rules import CONFLICTS
 from ..formats.qlik.control import TABLES
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.opened import open_table
 from ..model.change import split
 from ..model.positions import order_key
 from ..model.sequence import NUMBER_DIGITS, WIDTH, make_many
@@ -95,7 +95,7 @@ class ApplyExceptions:
             return
         number = f"right(ERROR, {NUMBER_DIGITS})"
         condition = f"{_of_table(self._task, table)} AND {number} >= '{start + 1:0{NUMBER_DIGITS}d}'"
-        lake.retried(lambda: DeltaTable(self.path).delete(condition))
+        lake.retried(lambda: open_table(self.path).delete(condition))
         app_id = self._app_id(table)
         before = {f"{app_id}/{k}{suffix}": n for k, n in counts.items() for suffix in ("", "/before")}
         lake.commit(self.path, [], progress={**before, app_id: start}, begin=True)

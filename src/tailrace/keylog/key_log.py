@@ -24,6 +24,7 @@ from ..errors import ConfigError, OvertakenError
 from ..formats.sqdr.tables import KEYLOG_TABLE
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.opened import open_table
 from ..model.positions import ChangeNumber, ChangeRange
 from ..model.types import arrow_type
 
@@ -107,7 +108,7 @@ class KeyLog:
         table."""
         with self._lock:
             if not self._life and lake.exists(self.path):
-                self._life = str(DeltaTable(self.path).metadata().id)
+                self._life = str(open_table(self.path).metadata().id)
             return self._life
 
     def run_of(self, subscription: str) -> str:
@@ -248,7 +249,7 @@ class KeyLog:
 
     def _state(self, subscription: str) -> KeyLogState:
         if not self._states:
-            self._table = DeltaTable(self.path) if lake.exists(self.path) else None
+            self._table = open_table(self.path) if lake.exists(self.path) else None
             sort = self._stored(_SORT)
             self._flushed_sort, self._sort = (-1, 0) if sort is None else (sort, sort)
         if subscription not in self._states:

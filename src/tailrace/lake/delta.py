@@ -22,12 +22,14 @@ from deltalake.transaction import AddAction
 from ..errors import ConcurrentCommitError, OvertakenError, UnsupportedError, room
 from ..model.positions import ChangeNumber, order_key
 from ..model.types import plain_schema
-from . import guards, removed, retrying, written
+from . import guards, news, removed, retrying, storage, written
 from .failpoints import reach
 from .file_names import file_name
-from .opened import after_commit, is_kept, opened, reached, whole
-from .parts import ROW_GROUP, AddedFile, Part, filesystem
+from .one_commit import commit_actions
+from .opened import after_commit, exists, open_table, opened, progresses, reached, whole
+from .parts import ROW_GROUP, AddedFile, Part
 from .reading import dataset, fitted, folder_of, paths, unread
+from .storage import filesystem
 from .vacuum import DURATION, hours, vacuum
 
 __all__ = [
@@ -81,19 +83,16 @@ files. Maintenance deletes removed files after an hour (`vacuum`, `thin`).
 _T = TypeVar("_T")
 
 
-def exists(table: str) -> bool:
-    """Returns whether there is a Delta table at this path."""
-    return is_kept(table) or DeltaTable.is_deltatable(table)
-
-
 def create(table: str, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> None:
     """Creates an empty table; does nothing if it exists."""
     if not exists(table):
         settings = {**PROPERTIES, **(properties or {})}
         with room(table):
             DeltaTable.create(
-                table, schema, mode="ignore", configuration=settings, raise_if_key_not_exists=False
-            )
+                table, schema, mode="ignore", configuration=settings, raise_if_key_not_exists=False,
+                storage_options=storage.options_of(table),
+            )  # fmt: skip
+        news.tell(table)
 
 
 def version(table: str) -> int | None:
@@ -108,15 +107,6 @@ def version(table: str) -> int | None:
 def progress(table: str, app_id: str) -> ChangeNumber | None:
     """Returns the progress of an application in this table; None if it has none or there is no table."""
     return progresses(table, [app_id])[0]
-
-
-def progresses(table: str, app_ids: Sequence[str]) -> list[ChangeNumber | None]:
-    """Returns the progress of several applications, all from one version."""
-    try:
-        with opened(table) as delta:
-            return [reached(delta, one) for one in app_ids]
-    except TableNotFoundError:
-        return [None] * len(app_ids)
 
 
 def commit(
@@ -205,7 +195,7 @@ def on_newest(table: str, once: Callable[[DeltaTable], _T | None]) -> _T:
     """
 
     def attempt() -> _T:
-        if (done := once(DeltaTable(table))) is None:
+        if (done := once(open_table(table))) is None:
             raise _OtherFirstError
         return done
 
@@ -235,11 +225,6 @@ def _commit(
     adds = [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in files]
     # Under a guard, a commit goes to the version that was read before, or is checked again.
     exactly = only_after is not None or bool(guards.now())
-    properties = CommitProperties(
-        app_transactions=[Transaction(k, v) for k, v in progress.items()],
-        custom_metadata=dict(info or {}),
-        max_commit_retries=0 if exactly else None,
-    )
 
     def once() -> int | None:
         with opened(table) as delta:
@@ -260,17 +245,16 @@ def _commit(
                 where=table,
                 hint="create the table again without partitions, or with the final layout",
             )
-        delta.create_write_transaction(
-            list(adds),
+        commit_actions(
+            delta,
+            adds,
             mode="overwrite" if whole else "append",
-            schema=delta.schema() if schema is None else schema,
-            commit_properties=properties,
-            post_commithook_properties=after_commit(delta),
+            schema=schema,
+            progress=[Transaction(k, v) for k, v in progress.items()],
+            info=info,
         )
         written.add(table, [f.size for f in files])
-        if not exactly:
-            delta.update_incremental()
-        return there + 1 if exactly else int(delta.version())
+        return there + 1
 
     with room(table):
         return retried(once)
@@ -393,9 +377,9 @@ def add_columns(table: str, fields: Sequence[pa.Field]) -> None:
     new = [f for f in fields if f.name not in have]
     if new:
         guards.check()
-        _need_features(DeltaTable(table), pa.schema(new))
+        _need_features(open_table(table), pa.schema(new))
         wanted = [Field.from_arrow(f) for f in new]
-        DeltaTable(table).alter.add_columns(wanted)
+        open_table(table).alter.add_columns(wanted)
 
 
 def arrow_schema(table: str | DeltaTable) -> pa.Schema:
@@ -418,7 +402,7 @@ def compact(table: str, small_files: int) -> None:
     due = [high for high, many in zip(TIERS, tiers, strict=True) if many >= max(small_files, 2)]
     if due:
         reach("maintain.compact")
-        done = retried(lambda: DeltaTable(table).optimize.compact(target_size=due[-1]))
+        done = retried(lambda: open_table(table).optimize.compact(target_size=due[-1]))
         made = json.loads(done["filesAdded"])
         written.add(table, [int(made["avg"])] * int(made["totalFiles"]))
 

@@ -6,10 +6,12 @@ run in other processes, so the driver passes its guards to them (`now`, then `un
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from . import storage
 
 Guard = Callable[[], None]
 """Picklable function that raises an error if commits are no longer allowed."""
@@ -50,16 +52,19 @@ def check() -> None:
 
 @dataclass(frozen=True)
 class HandedOn:
-    """A function for Spark's tasks, which commits under the guards of the process that created it."""
+    """A function for Spark's tasks, which commits under the guards of the process that created it, and knows
+    its object stores."""
 
     work: Callable[[Iterable[Any]], Iterator[Any]]
     guards: tuple[Guard, ...]
+    stores: Mapping[str, Mapping[str, str]] = field(repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        storage.register_all(self.stores)
         with under(*self.guards):
             yield from self.work(batches)
 
 
 def handed_on(work: Callable[[Iterable[Any]], Iterator[Any]]) -> HandedOn:
-    """Returns the function with the guards of this process."""
-    return HandedOn(work, now())
+    """Returns the function with the guards and object stores of this process."""
+    return HandedOn(work, now(), storage.registered())

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs
@@ -17,9 +15,8 @@ import pyarrow.parquet as pq
 
 from ..errors import StorageFullError, room
 from .filestats import MoreRanges, stats_json
+from .storage import filesystem, make_folder
 
-LOCAL = "file://"
-"""The prefix of local URIs."""
 COMPRESSION = "snappy"
 ROW_GROUP = 256 * 1024
 _WORDS = frozenset(
@@ -52,20 +49,6 @@ class AddedFile:
         return AddedFile(**json.loads(text))
 
 
-def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
-    """Returns Arrow's file system for a table path or URI, and the path in it.
-
-    >>> filesystem("file:///lake%5B1%5D/shop.item/")[1], filesystem("file:///lake[1]/shop.item/")[1]
-    ('/lake[1]/shop.item', '/lake[1]/shop.item')
-    """
-    if table.startswith(LOCAL):  # Arrow refuses characters that delta-rs does not encode
-        return pa.fs.LocalFileSystem(), str(Path(unquote(table.removeprefix(LOCAL))))
-    if "://" in table:
-        fs, path = pa.fs.FileSystem.from_uri(table)
-        return fs, path
-    return pa.fs.LocalFileSystem(), str(Path(table).absolute())
-
-
 class Part:
     """One Parquet file that is streamed into a table's folder.
 
@@ -76,7 +59,7 @@ class Part:
     def __init__(self, table: str, schema: pa.Schema, *, name: str = "part") -> None:
         self.path = f"{name}-{uuid.uuid4().hex}.parquet"
         self._fs, folder = filesystem(table)
-        self._fs.create_dir(folder, recursive=True)
+        make_folder(table)
         self._full = f"{folder}/{self.path}"
         self._metadata: list[pq.FileMetaData] = []
         self._more = MoreRanges(schema)

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from ..errors import PositionError
+from .opened import open_table
 
 _GONE = "files of this version were removed"
 LATER = "choose a later position"
@@ -22,9 +23,9 @@ def at_version(path: str, version: int) -> DeltaTable:
         PositionError: commits that this version needs were removed.
     """
     try:
-        return DeltaTable(path, version=version)
+        return open_table(path, version=version)
     except (DeltaError, FileNotFoundError) as error:
-        DeltaTable(path)  # without a table, deltalake's error is raised
+        open_table(path)  # without a table, deltalake's error is raised
         raise _gone(f"{path}, version {version}", LATER, error) from None
 
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from ..errors import UnsupportedError
 from .file_ranges import known
-from .parts import LOCAL, filesystem
+from .storage import LOCAL, filesystem
 
 _FEATURES = {"timestampNtz", "typeWidening"}
 """Delta table features that delta-rs and Arrow support."""

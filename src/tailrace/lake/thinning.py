@@ -20,10 +20,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs
-from deltalake import DeltaTable
 
 from .failpoints import reach
-from .parts import filesystem
+from .opened import open_table
+from .storage import filesystem
 
 HOUR_S = 3600.0
 ORPHAN_S = 3 * 86_400.0
@@ -117,7 +117,7 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
         return 0
     _remember(table, past.until_s)
     for version in sorted(kept - log.checkpoints):
-        DeltaTable(table, version=version).create_checkpoint()
+        open_table(table, version=version).create_checkpoint()
     _point_at(log, max(kept))
     # RESTORE adds files of an old version again, so files that later commits add are kept.
     again = {path for version in log.times if version > last for path in log.added(version)}
@@ -178,7 +178,7 @@ def _own_bytes(table: str, version: int, later: int) -> int:
 
 def _data(table: str, version: int) -> dict[str, int]:
     """Returns the bytes of a version's data files by path."""
-    actions = pa.table(DeltaTable(table, version=version).get_add_actions())
+    actions = pa.table(open_table(table, version=version).get_add_actions())
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
 
@@ -219,7 +219,7 @@ def _point_at(log: _Log, version: int) -> None:
 def _remember(table: str, until_s: float) -> None:
     """Sets the table's retention, so that other writers keep commits as long; by default they remove them
     after 30 days."""
-    delta = DeltaTable(table)
+    delta = open_table(table)
     if until_s > _MONTH_S and _COMMITS not in delta.metadata().configuration:
         days = int(until_s // 86_400) + 2
         delta.alter.set_table_properties({_COMMITS: f"interval {days} days"})

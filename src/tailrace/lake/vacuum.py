@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-
 from .failpoints import reach
-from .parts import filesystem
+from .opened import open_table
+from .storage import filesystem
 from .thinning import delete
 
 DURATION = "delta.deletedFileRetentionDuration"
@@ -21,7 +20,7 @@ def vacuum(table: str, after_s: float) -> None:
     """
     reach("maintain.vacuum")
     fs, folder = filesystem(table)
-    unneeded = DeltaTable(table).vacuum(hours(after_s), dry_run=True, enforce_retention_duration=False)
+    unneeded = open_table(table).vacuum(hours(after_s), dry_run=True, enforce_retention_duration=False)
     for path in unneeded:
         delete(fs, f"{folder}/{unquote(path)}")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .parts import filesystem
+from .storage import filesystem
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..model.change import split
 from ..query.duckdb_session import connect as opened
 from ..query.duckdb_session import select_list
@@ -128,7 +128,7 @@ class TaskViews:
                 self._left_out.append(LeftOut(one, error))
         self._stand_in()
         columns = {
-            one.changes_of: [f.name for f in DeltaTable(one.path).schema().fields]
+            one.changes_of: [f.name for f in open_table(one.path).schema().fields]
             for one in found
             if one.changes_of is not None
         }
@@ -140,7 +140,7 @@ class TaskViews:
         return self._left_out[int(found[1])].why if found else None
 
     def _show(self, one: View, rows: str) -> None:
-        delta = DeltaTable(one.path)
+        delta = open_table(one.path)
         refuse_features(delta, one.path, one.means)
         dataset = lake.dataset(delta)
         self.connection.register(rows, dataset)

@@ -5,12 +5,10 @@ Maintenance measures it each round and keeps one measurement an hour for a day i
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,9 @@ from typing import Any
 from ..config.quantities import about
 from ..config.task import Task
 from ..lake import delta as lake
+from ..lake import folders as lake_folders
 from ..lake import json_files
+from ..lake.storage import is_remote, within
 from ..state.baselines import read_baselines
 
 KINDS = ("live", "past", "changes", "log", "keylog", "others")
@@ -35,13 +35,14 @@ class DiskUse:
     Attributes:
         sizes: bytes by kind (`KINDS`).
         files: number of files.
-        free: bytes that are free where the task writes (the least, if that is on several disks).
+        free: bytes that are free where the task writes (the least, if that is on several disks); None in an
+            object store.
         growth: bytes a day, measured over the last hours; None if it is not known yet.
     """
 
     sizes: Mapping[str, int]
     files: int
-    free: int
+    free: int | None
     growth: float | None = None
 
     @property
@@ -51,13 +52,16 @@ class DiskUse:
 
     @property
     def days_left(self) -> float | None:
-        """Days until the disk is full at the current growth; None if the task does not grow."""
-        return self.free / self.growth if self.growth is not None and self.growth > 0 else None
+        """Days until the disk is full at the current growth; None if the task does not grow, or is in an
+        object store."""
+        if self.free is None or self.growth is None or self.growth <= 0:
+            return None
+        return self.free / self.growth
 
     @property
     def warning(self) -> str | None:
         """The warning that the disk will be full within a week; None otherwise."""
-        if self.days_left is None or self.days_left * DAY_S >= WEEK_S:
+        if self.free is None or self.days_left is None or self.days_left * DAY_S >= WEEK_S:
             return None
         return (
             f"the disk will be full in {self.days_left:.0f} days: {about(self.free)} are free, and the task "
@@ -121,7 +125,7 @@ def _live(task: Task) -> set[str]:
     for folder in _targets(task):
         if lake.exists(folder):
             with lake.opened(folder) as table:
-                found.update(path.removeprefix("file://") for path in table.file_uris())
+                found.update(lake.paths(table))
     return found
 
 
@@ -135,11 +139,8 @@ def _targets(task: Task) -> list[str]:
 def _files(task: Task) -> Iterator[tuple[str, int]]:
     """Yields all files of the task, with their bytes."""
     for folder in {task.home, task.keylog_path, *_targets(task)}:
-        inside = folder != task.home and Path(folder).is_relative_to(task.home)
-        for root, _, names in os.walk(folder) if not inside else ():
-            for path in (Path(root, name) for name in names):
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    yield str(path), path.stat().st_size
+        if folder == task.home or not within(folder, task.home):
+            yield from lake_folders.files(folder)
 
 
 def _kind(task: Task, path: str) -> str:
@@ -153,6 +154,7 @@ def _kind(task: Task, path: str) -> str:
     return next((kind for kind, folders in places.items() if path.startswith(folders)), "others")
 
 
-def _free(task: Task) -> int:
+def _free(task: Task) -> int | None:
     folders = [task.home] if task.target.database else [task.home, task.target.path]
-    return min((shutil.disk_usage(one).free for one in folders if Path(one).exists()), default=0)
+    local = [one for one in folders if not is_remote(one) and Path(one).exists()]
+    return min((shutil.disk_usage(one).free for one in local), default=None)

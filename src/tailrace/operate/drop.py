@@ -6,7 +6,6 @@ requested. Each step can be repeated: after an interruption, run the command aga
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,9 @@ from ..config.task import Task
 from ..errors import ApplyError
 from ..lake import log
 from ..lake.failpoints import reach
+from ..lake.folders import files, is_folder, remove_folder, subfolders
+from ..lake.objects import Objects
+from ..lake.storage import is_remote, join, within
 from ..sources import open_source
 from ..sources.base import SourceObject
 from ..state import lifecycle, live, streams
@@ -89,9 +91,9 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
             _leave(task)
         reach("drop.source")
         _remove([f for f in found.folders if f != task.run_path])
-    shutil.rmtree(task.run_path, ignore_errors=True)
+    remove_folder(task.run_path)
     for folder in (task.target.path if found.targets and not task.target.database else "", task.home):
-        if folder and Path(folder).is_dir() and not any(Path(folder).iterdir()):
+        if folder and not is_remote(folder) and Path(folder).is_dir() and not any(Path(folder).iterdir()):
             Path(folder).rmdir()
     return found
 
@@ -99,12 +101,14 @@ def drop(task: Task, *, dry_run: bool = True, targets: bool = False, source: boo
 def _remove(folders: Sequence[str]) -> None:
     """Removes folders, each at once for its readers. A call that was killed can be repeated."""
     for left in (f for f in folders if f.endswith(_GONE)):
-        shutil.rmtree(left)
+        remove_folder(left)
     mine = [f for f in folders if not f.endswith(_GONE)]
     for folder in mine:
-        Path(folder).rename(folder + _GONE)
-    for folder in mine:
-        shutil.rmtree(folder + _GONE)
+        if is_remote(folder):
+            remove_folder(folder)
+        else:
+            Path(folder).rename(folder + _GONE)
+            remove_folder(folder + _GONE)
 
 
 def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> DroppedTask:
@@ -113,9 +117,9 @@ def _found(task: Task, *, targets: bool, source: bool, dry_run: bool) -> Dropped
     begun = _begun(task, targets=targets)
     mine = sorted((baselines.keys() | begun) - removed)
     left = [folder + _GONE for folder in task.own_folders]  # by a call that was killed
-    there = {f: _bytes(f) for f in [*left, *task.own_folders] if Path(f).is_dir()}
+    there = {f: _bytes(f) for f in [*left, *task.own_folders] if is_folder(f)}
     stays = _staying(task, mine, targets=targets)
-    if not Path(task.keylog_path).is_relative_to(task.home) and Path(task.keylog_path).is_dir():
+    if not within(task.keylog_path, task.home) and is_folder(task.keylog_path):
         stays.append(f"the key log {task.keylog_path}")
     if targets and mine:
         stays += _left(task, mine, sorted(begun & removed), states)
@@ -148,7 +152,7 @@ def _staying(task: Task, mine: Sequence[str], *, targets: bool) -> list[str]:
             f"{len(mine)} targets in {_target_path(task)}; only `--targets`, now, removes them with the task"
         )
         return [] if targets else [known]
-    if targets and (task.target.database or Path(task.target.path).is_dir()):
+    if targets and (task.target.database or is_folder(task.target.path)):
         why = "the task has no state that identifies them"
         return [f"targets in {_target_path(task)}, if the task has left any: {why}; remove them there"]
     return []
@@ -166,16 +170,16 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
     names = states.target_names
     known = [task.target_path(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
     known += [task.home, task.target.path, task.keylog_path, *task.own_folders]
-    ours = [*map(Path, known), *(Path(folder + _GONE) for folder in task.own_folders)]
+    ours = [*known, *(folder + _GONE for folder in task.own_folders)]
     for folder in {task.target.path, task.home}:
-        there = Path(folder).iterdir() if Path(folder).is_dir() else ()
+        there = [join(folder, name) for name in [*subfolders(folder), *Objects(folder).names()]]
         stays += [f"{one}, which is not the task's" for one in sorted(there) if not _in(one, ours)]
     return stays
 
 
-def _in(path: Path, known: Sequence[Path]) -> bool:
+def _in(path: str, known: Sequence[str]) -> bool:
     """Returns whether a path is one of those known, or contains one of them."""
-    return any(one.is_relative_to(path) for one in known)
+    return any(within(one, path) for one in known)
 
 
 def _target_path(task: Task) -> str:
@@ -199,4 +203,4 @@ def _leave(task: Task) -> None:
 
 
 def _bytes(folder: str) -> int:
-    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
+    return sum(size for _, size in files(folder))

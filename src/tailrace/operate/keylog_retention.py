@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake import DeltaTable
-
 from ..errors import ConfigError
 from ..formats.sqdr.control import STATISTIC
 from ..lake import delta as lake
 from ..lake import log_retention
+from ..lake.opened import open_table
 from ..model.positions import order_key
 from . import control_tables, keylog_rows
 from .consumers import Consumers
@@ -133,7 +132,7 @@ def _delete(keylog: str, runs: Sequence[str]) -> None:
     if not lake.exists(keylog):
         return
     where = f"run_id IN ({', '.join(map(_text, runs))})"
-    lake.retried(lambda: DeltaTable(keylog).delete(where))
+    lake.retried(lambda: open_table(keylog).delete(where))
 
 
 def _text(value: str) -> str:

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from ..errors import ConfigError
 from ..formats.sqdr.tables import NAMES
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..model.positions import order_key
 from ..wire.keylog_values import IGNORED
 
@@ -41,7 +42,7 @@ def open_keylog(keylog: str) -> DeltaTable:
             where=keylog,
             hint="`tailrace apply --keylog PATH` writes one, and a task file with `keylog: {mode: all}`",
         )
-    table = DeltaTable(keylog)
+    table = open_table(keylog)
     if missing := [n for n in NAMES if n not in {f.name for f in table.schema().fields}]:
         raise ConfigError(
             f"this is not a key log: it has no column {missing[0]!r}",

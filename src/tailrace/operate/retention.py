@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from deltalake import DeltaTable
 
 from ..apply.required_changes import Need, Needs
 from ..apply.vendor.openedge_tables import APP as OPENEDGE_APP
@@ -30,6 +29,7 @@ from ..errors import ConfigError
 from ..formats.openedge.metadata import change_table
 from ..lake import delta as lake
 from ..lake import log
+from ..lake.opened import open_table
 from ..model import sequence
 from ..model.patterns import fits
 from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
@@ -208,7 +208,7 @@ class _Plan:
             return None
         cut = LAST if keep == FOREVER else _before(self._now - keep)
         slack = cut if order.given else _before(self._now - keep * SLACK)
-        delta = DeltaTable(path)
+        delta = open_table(path)
         old = [s for s in spans(delta, column) if s.known and s.low_seq <= cut and s.low <= asked]
         if not old:
             return None
@@ -238,7 +238,7 @@ class _Plan:
         found += _needs_of(c for c in self._consumers if c.log)
         bound = Bound(min(order_key(n.after) for n in found))
 
-        delta = DeltaTable(path)
+        delta = open_table(path)
         files = spans(delta, "CHANGE_SEQ")
         newest = max((s.high for s in files), default=0)
 
@@ -290,6 +290,6 @@ def _openedge(task: Task, done: Mapping[str, int]) -> list[Line]:
     for table, (name, own) in sorted(names.items()):
         if lake.exists(path := f"{root}/{name}") and lake.exists(own):
             bound = Bound(done.get(table, order_key(kept(own))))
-            goes = planned(DeltaTable(path), _NUMBER, bound)
+            goes = planned(open_table(path), _NUMBER, bound)
             lines += [Line(name, path, _NUMBER, bound, goes)] if goes.files else []
     return lines

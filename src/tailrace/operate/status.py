@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow.fs
-from deltalake import DeltaTable
 
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
@@ -19,6 +18,7 @@ from ..config.task import Task
 from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
+from ..lake.opened import open_table
 from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
@@ -272,7 +272,7 @@ def _quarantined(path: str, version: int | None) -> dict[str, int]:
     screen calls it once a second."""
     if version is None:
         return {}
-    counts = lake.dataset(DeltaTable(path, version=version)).to_table(["table"])["table"].value_counts()
+    counts = lake.dataset(open_table(path, version=version)).to_table(["table"])["table"].value_counts()
     return {one["values"]: one["counts"] for one in counts.to_pylist()}
 
 

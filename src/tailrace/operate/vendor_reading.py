@@ -18,7 +18,7 @@ from ..engine.rules import Rules
 from ..errors import ApplyError, FormatError
 from ..formats import checks, convert
 from ..formats.base import Read
-from ..lake.parts import filesystem
+from ..lake.storage import filesystem
 from ..model.change import ChangeTable
 from ..targets.base import Target
 

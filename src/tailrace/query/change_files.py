@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from ..errors import ConfigError, PositionError
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..lake.past import files_there
 from ..model import sequence
 from ..model.change import PREFIX
@@ -102,7 +103,7 @@ class ChangeFiles:
             if schema is None:
                 raise ConfigError("there is no change table", where=path, hint="pass a Delta table's folder")
             return ChangeFiles(path, schema)
-        delta = DeltaTable(path)
+        delta = open_table(path)
         return ChangeFiles(path, plain_schema(pa.schema(delta.schema().to_arrow())), delta)
 
     @property

@@ -22,7 +22,7 @@ import psutil
 
 from ..config.task import Task
 from ..lake import written
-from ..lake.parts import filesystem
+from ..lake.storage import filesystem
 from ..state.intervals import LEAST_S, commit_interval, interval_of
 from ..state.ledger import AppliedTable, Stored
 

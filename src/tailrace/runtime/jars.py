@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,10 @@ def _pip_pair() -> str:
     return f"{pairs}; or name the jar yourself: spark: {{spark.jars.packages: ...}}"
 
 
-def resolve_jars(say: bool = True) -> list[Path]:
-    """Returns Delta's jar and its dependencies as local files; the first time, Ivy downloads them from Maven
+def resolve_jars(
+    say: bool = True, wanted: str = "", excluded: Sequence[str] = (), about: str = "about 90 MB"
+) -> list[Path]:
+    """Returns jars and their dependencies as local files; the first time, Ivy downloads them from Maven
     Central.
 
     A list of the files is kept in tailrace's cache folder, so that later sessions need neither Ivy nor the
@@ -52,18 +55,19 @@ def resolve_jars(say: bool = True) -> list[Path]:
 
     Args:
         say: report on standard error when a download starts, and how large it was.
+        wanted: Maven coordinates, with commas between them; Delta's jar if not given.
+        excluded: dependencies that are left out (`group:name`).
+        about: the size of the download, for the report.
     """
-    wanted = coordinates()
+    wanted = wanted or coordinates()
     notes = cache_folder() / f"jars-{re.sub(r'[^A-Za-z0-9.]+', '-', wanted)}.json"
     if notes.is_file():
         sizes: dict[str, int] = json.loads(notes.read_text())
         if sizes and all(_size(Path(p)) == size for p, size in sizes.items()):
             return [Path(p) for p in sizes]
     if say:
-        sys.stderr.write(
-            line("INFO", f"tailrace: downloading {wanted} and its dependencies, once (about 90 MB)")
-        )
-    jars = from_maven(wanted)
+        sys.stderr.write(line("INFO", f"tailrace: downloading {wanted} and its dependencies, once ({about})"))
+    jars = from_maven(wanted, excluded)
     sizes = {str(jar): jar.stat().st_size for jar in jars}
     draft = notes.with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(sizes, indent=1))
@@ -78,7 +82,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def from_maven(wanted: str) -> list[Path]:
+def from_maven(wanted: str, excluded: Sequence[str] = ()) -> list[Path]:
     """Returns the jars of Maven coordinates and of their dependencies; Ivy downloads those that are missing.
 
     Spark's launcher runs Ivy, in a JVM without a Spark context.
@@ -94,6 +98,7 @@ def from_maven(wanted: str) -> list[Path]:
     ensure_java()
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     settings = SparkConf(loadDefaults=False).set("spark.jars.packages", wanted)
+    settings = settings.set("spark.jars.excludes", ",".join(excluded)) if excluded else settings
     with tempfile.TemporaryFile() as said:
         try:
             launch: Any = launch_gateway

@@ -13,8 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from deltalake import DeltaTable
-
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import applied_places
 from ..apply.target_owner import refuse_other
@@ -29,6 +27,7 @@ from ..keylog.control_tables import EXCEPTIONS
 from ..keylog.tokens import tokens_logged
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention, thinning
+from ..lake.opened import open_table
 from ..lake.thinning import HOUR_S, Past
 from ..model.positions import order_key
 from ..model.sequence import TIME_DIGITS, time_part
@@ -199,4 +198,4 @@ def forget_old_records(task: Task, now: dt.datetime | None = None) -> None:
 
 def _delete_rows(path: str, predicate: str) -> None:
     if lake.exists(path):
-        lake.retried(lambda: DeltaTable(path).delete(predicate))
+        lake.retried(lambda: open_table(path).delete(predicate))

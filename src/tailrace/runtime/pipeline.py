@@ -38,6 +38,7 @@ from ..keylog.control_tables import SuspendCommands
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
 from ..lake import guards, json_files, log
+from ..lake.objects import pace
 from ..model.steps import Steps
 from ..operate.keylog_runs import TaskRuns
 from ..operate.table_commands import tables_of
@@ -159,7 +160,11 @@ class Pipeline:
             for one in loops:
                 one.start()
             try:
+                slower, last = pace(self._task.run_path), -STATE_EVERY_S
                 while not self.stop.wait(STATE_EVERY_S) and self._failed is None:
+                    if time.monotonic() - last < STATE_EVERY_S * slower - STATE_EVERY_S / 2:
+                        continue
+                    last = time.monotonic()
                     guards.check()
                     if self._background is not None:
                         self._background.check()

@@ -43,7 +43,7 @@ class CaptureChild:
 
     def __init__(self, task_file: Path, task: Task, *, once: bool) -> None:
         self._file, self._once = task_file, once
-        self.log = ProcessLog(Path(task.run_path) / "capture.log")
+        self.log = ProcessLog(Path(task.local_path) / "capture.log")
         self._process: subprocess.Popen[bytes] | None = None
         self._deaths = 0
         self._began = 0.0

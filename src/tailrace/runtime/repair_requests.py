@@ -13,24 +13,23 @@ command that has died, and ends its repair before the next step. Earlier steps s
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import errors
 from ..config import logs
 from ..config.task import Task
 from ..errors import CancelledError, TailraceError, from_spark
-from ..lake import json_files
+from ..lake import json_files, news
+from ..lake.objects import Objects, pace
+from ..lake.storage import join
 from ..model.steps import Steps
 from ..state import live
-from ..state.lease_files import age
 from ..validate.compare import TableResult
 from ..validate.repair import Repair, RepairResult
 from ..validate.validation import ValidationReport
@@ -81,17 +80,18 @@ def request_repair(task: Task, options: Options, steps: Steps) -> Outcome:
     folder, name = _folder(task), uuid.uuid4().hex
     steps.now("waiting for the running task, which does the repair")
     json_files.write(folder, name, options._asdict())
+    news.tell(task.log_path)
     try:
         said, beat = None, 0.0
         while (end := json_files.read(folder, f"{name}.end")) is None:
-            if time.monotonic() - beat > BEAT_S:
-                _heartbeat(task, folder / f"{name}.json")
+            if time.monotonic() - beat > BEAT_S * pace(folder):
+                _heartbeat(task, folder, f"{name}.json")
                 beat = time.monotonic()
             now = json_files.read(folder, f"{name}.steps")
             if now is not None and now != said:
                 said = now
                 steps.draw(now["words"], now["done"], now["all"])
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S * pace(folder))
     finally:
         _remove(folder, name)
     if "error" in end:
@@ -101,10 +101,10 @@ def request_repair(task: Task, options: Options, steps: Steps) -> Outcome:
     return Outcome(_report(end["before"]), done, None if after is None else _report(after))
 
 
-def _heartbeat(task: Task, request: Path) -> None:
+def _heartbeat(task: Task, folder: str, request: str) -> None:
     """Writes a heartbeat, and checks that the task still runs."""
     try:
-        os.utime(request)
+        Objects(folder).touch(request)
     except FileNotFoundError:
         what = f"the task gave up the repair: this command was silent for {LOST_S:.0f} s, or no result could "
         what += "be written"
@@ -124,12 +124,17 @@ class RepairRequests:
     def __init__(self, task: Task, work: Callable[[Options, Steps], Outcome], over: threading.Event) -> None:
         self._task, self._folder, self._work, self._over = task, _folder(task), work, over
         self._thread: threading.Thread | None = None
+        self._epoch: int | None = None
 
     def start_next(self) -> None:
         """Starts the next repair, unless one is running; removes the files of commands that have died."""
-        if (self._thread is not None and self._thread.is_alive()) or not self._folder.is_dir():
+        before, self._epoch = self._epoch, news.epoch(self._task.log_path)
+        if self._thread is not None and self._thread.is_alive():
+            self._epoch = None
             return
-        names = [file.name.split(".") for file in self._folder.iterdir() if not file.name.startswith(".")]
+        if self._epoch is not None and self._epoch == before:
+            return  # in an object store, each look is a request
+        names = [name.split(".") for name in Objects(self._folder).names() if not name.startswith(".")]
         ended = {name[0] for name in names if name[1] == "end"}
         for one in sorted({name[0] for name in names}):
             if not self._is_waiting(one):
@@ -148,8 +153,8 @@ class RepairRequests:
 
     def _is_waiting(self, name: str) -> bool:
         """Whether a request's command still runs."""
-        file = self._folder / f"{name}.json"
-        return file.exists() and age(self._folder, file) < LOST_S
+        there = Objects(self._folder)
+        return there.exists(f"{name}.json") and there.age(f"{name}.json") < LOST_S * pace(self._folder)
 
     def _repair(self, name: str, said: Mapping[str, Any]) -> None:
         try:
@@ -186,11 +191,11 @@ def _report(words: Mapping[str, Any]) -> ValidationReport:
     return ValidationReport(words["position"], [TableResult(**one) for one in words["tables"]])
 
 
-def _folder(task: Task) -> Path:
-    return Path(task.run_path).absolute() / "repairs"
+def _folder(task: Task) -> str:
+    return join(task.run_path, "repairs")
 
 
-def _remove(folder: Path, name: str) -> None:
+def _remove(folder: str, name: str) -> None:
     """Removes a request, then its other files."""
     for file in (f"{name}.json", f"{name}.steps.json", f"{name}.end.json"):
-        (folder / file).unlink(missing_ok=True)
+        Objects(folder).delete(file)

@@ -20,7 +20,7 @@ from ..config.machine import cores
 from ..errors import ConfigError, from_spark
 from ..execution import BackgroundSession, check_executors
 from ..execution.session import is_lost
-from . import class_archive
+from . import class_archive, hadoop_storage
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
 from .jvm import interrupts_kept, no_orphan, reported_by_us
@@ -123,7 +123,10 @@ def session(
         settings["spark.sql.extensions"] += f",{_EXTENSION}"
     if not any("delta-spark" in wanted.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
         listed = [jar for jar in wanted.get("spark.jars", "").split(",") if jar]
-        settings["spark.jars"] = ",".join([*map(str, resolve_jars()), *listed])
+        jars = resolve_jars()
+        if hadoop_storage.needed():
+            jars += hadoop_storage.jars()
+        settings["spark.jars"] = ",".join([*map(str, jars), *listed])
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -134,6 +137,7 @@ def session(
             raise from_spark(error, where=f"Spark ({master})") from None
     reported_by_us(created.sparkContext)
     _silence_sql_log()
+    hadoop_storage.tell(created)
     return created
 
 
@@ -268,6 +272,7 @@ def _our_session(running: SparkSession, wanted: dict[str, str]) -> SparkSession:
     for key, value in settings.items():
         if running.conf.isModifiable(key):
             running.conf.set(key, value)
+    hadoop_storage.tell(running)
     return running
 
 

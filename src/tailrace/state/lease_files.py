@@ -4,16 +4,17 @@ use."""
 from __future__ import annotations
 
 import json
-import os
 import platform
-import threading
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from ..errors import full
+import psutil
+
+from ..errors import StorageFullError
+from ..lake.objects import Objects
 
 PERIOD_S = 30.0
 """Seconds for which a lease is valid."""
@@ -33,6 +34,8 @@ class Holder:
     since: str = ""
     period: float = PERIOD_S
     beat: int = -1
+    pids: str = ""
+    born: float = 0.0
     released: bool = False
 
     @property
@@ -40,6 +43,23 @@ class Holder:
         """Whether the holder is, or was, under this kernel: then the operating system's lock shows whether
         it is alive."""
         return self.kernel == kernel()
+
+    @property
+    def alive(self) -> bool | None:
+        """Whether the operating system shows the holder's process here; None if its process ids are not
+        ours."""
+        if not self.here or not self.pids or self.pids != this_process()[0]:
+            return None
+        try:
+            there = psutil.Process(self.pid)
+            return abs(there.create_time() - self.born) < 1 and there.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the holder's process is known to have ended."""
+        return self.alive is False
 
     def words(self) -> str:
         """The holder, for a message."""
@@ -54,90 +74,64 @@ def kernel() -> str:
     return f"{platform.node()} {uuid.getnode():x}"
 
 
-def newest_term(folder: Path, name: str) -> int:
+def this_process() -> tuple[str, float]:
+    """Identifies this process under its kernel, with its id: the namespace of the id, and when it started."""
+    with suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink()), psutil.Process().create_time()
+    return "", psutil.Process().create_time()
+
+
+def newest_term(folder: str, name: str) -> int:
     """The highest term of a lease; 0: it was never taken."""
-    start, terms = f"{name}.lease.", [0]
-    with suppress(FileNotFoundError):
-        names = (file.name for file in folder.iterdir())
-        terms += [int(n.removeprefix(start)) for n in names if n.startswith(start)]
-    return max(terms)
+    start = f"{name}.lease."
+    return max([0, *(int(n.removeprefix(start)) for n in Objects(folder).names(start))])
 
 
-def newest(folder: Path, name: str) -> Holder | None:
+def newest(folder: str, name: str) -> Holder | None:
     """The last holder of a lease; None: it was never taken."""
     while term := newest_term(folder, name):
-        try:
-            text = file_of(folder, name, term).read_text()
-        except FileNotFoundError:  # so old that it was just removed
+        contents = Objects(folder).read(file_of(name, term))
+        if contents is None:  # so old that it was just removed
             continue
         try:
-            said = json.loads(text)
+            said = json.loads(contents)
             return Holder(term, **{k: said[k] for k in Holder.__dataclass_fields__ if k != "term"})
         except (ValueError, KeyError, TypeError):  # it is being created
             return Holder(term)
     return None
 
 
-def make(folder: Path, name: str, mine: Holder) -> bool:
+def make(folder: str, name: str, mine: Holder) -> bool:
     """Creates the file of a new term; False if another process has that term, or a later one."""
-    file = file_of(folder, name, mine.term)
-    try:
-        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
+    there, file = Objects(folder), file_of(name, mine.term)
+    if not there.create(file, _contents(mine)):
         return False
-    try:
-        with os.fdopen(handle, "w") as made:
-            made.write(_text(mine))
-            made.flush()
-            os.fsync(made.fileno())
-    except OSError:  # others would wait for a file without a name in it
-        file.unlink(missing_ok=True)
-        raise
     # An old term whose file was already removed can be created again: it is not valid.
     if newest_term(folder, name) != mine.term:
-        file.unlink(missing_ok=True)
+        there.delete(file)
         return False
-    file_of(folder, name, mine.term - _KEPT).unlink(missing_ok=True)
-    _draft(file_of(folder, name, mine.term - 1)).unlink(
-        missing_ok=True
-    )  # left by a process that was killed at that moment
+    if mine.term > _KEPT:
+        there.delete(file_of(name, mine.term - _KEPT))
     return True
 
 
-def file_of(folder: Path, name: str, term: int) -> Path:
-    return folder / f"{name}.lease.{term}"
+def file_of(name: str, term: int) -> str:
+    """The name of a term's file."""
+    return f"{name}.lease.{term}"
 
 
-def _draft(file: Path) -> Path:
-    return file.with_name(f".{file.name}")
+def _contents(mine: Holder) -> bytes:
+    return json.dumps({k: v for k, v in asdict(mine).items() if k != "term"}).encode()
 
 
-def _text(mine: Holder) -> str:
-    return json.dumps({k: v for k, v in asdict(mine).items() if k != "term"})
-
-
-def write(folder: Path, name: str, mine: Holder) -> None:
+def write(folder: str, name: str, mine: Holder) -> None:
     """Replaces the whole file; if there is no space for that, only its time is changed."""
-    file = file_of(folder, name, mine.term)
-    draft = _draft(file)
     try:
-        draft.write_text(_text(mine))
-        draft.replace(file)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        if full(error, where=str(file)) is None:
-            raise
-        os.utime(file)
+        Objects(folder).write(file_of(name, mine.term), _contents(mine))
+    except StorageFullError:
+        Objects(folder).touch(file_of(name, mine.term))
 
 
-def age(folder: Path, file: Path) -> float:
-    """Seconds since a file was written, by the storage's own clock; 0 if unknown."""
-    probe = folder / f".probe.{os.getpid()}.{threading.get_ident()}"
-    try:
-        probe.touch()
-        return probe.stat().st_mtime - file.stat().st_mtime
-    except OSError:
-        return 0.0
-    finally:
-        with suppress(OSError):
-            probe.unlink()
+def age(folder: str, name: str, term: int) -> float:
+    """Seconds since a term's file was written, by the storage's own clock; 0 if unknown."""
+    return Objects(folder).age(file_of(name, term))

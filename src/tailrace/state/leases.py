@@ -7,7 +7,7 @@ is dead. No process trusts the clock of another host, nor one that can be set. F
 for a while, so that a process which slept finds its own overtaken.
 
 JSON in the file: `host`, `kernel` (its boot id), `pid`, `id`, `since` (for people), `period` (seconds),
-`beat` (counts up), `released`.
+`beat` (counts up), `pids` (the namespace of the process id), `born` (when the process started), `released`.
 
 docs/decisions/2026-11-22-leases.md says why this is enough.
 """
@@ -25,10 +25,21 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
 
-from ..errors import LeaseLostError
-from .lease_files import PERIOD_S, Holder, age, file_of, kernel, make, newest, newest_term, write
+from ..errors import LeaseLostError, StorageFullError
+from ..lake.objects import Objects, pace
+from .lease_files import (
+    PERIOD_S,
+    Holder,
+    age,
+    file_of,
+    kernel,
+    make,
+    newest,
+    newest_term,
+    this_process,
+    write,
+)
 
 logger = logging.getLogger("tailrace.lease")
 _RENEWALS = 6
@@ -41,14 +52,16 @@ def clock() -> float:
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
-def refuse_others(folder: Path, name: str, mine: str) -> None:
+def refuse_others(folder: str, name: str, mine: str, term: int) -> None:
     """Raises LeaseLostError if a process with another `id` has the lease. It can be sent to other processes
-    that work for the holder."""
+    that work for the holder, whose lease had that `term` then."""
+    if newest_term(folder, name) == term:
+        return
     there = newest(folder, name)
     if there is not None and there.id != mine:
         raise LeaseLostError(
             f"{name} of this task has been taken over by {there.words()}",
-            where=str(folder),
+            where=folder,
             hint="this process was not heard from for too long and stops; nothing it did counts twice",
         )
 
@@ -61,7 +74,7 @@ class Lease:
         mine: the contents of its file.
     """
 
-    def __init__(self, folder: Path, name: str, mine: Holder) -> None:
+    def __init__(self, folder: str, name: str, mine: Holder) -> None:
         self._folder, self._name, self._mine = folder, name, mine
         self._until = clock() + mine.period
         self._lock, self._over = threading.Lock(), threading.Event()
@@ -76,50 +89,50 @@ class Lease:
     def check(self) -> None:
         """Raises LeaseLostError if another process has taken the lease, or may have by now because it could
         not be renewed. A lease that is late and was not taken is taken again."""
-        refuse_others(self._folder, self._name, self._mine.id)
+        refuse_others(self._folder, self._name, self._mine.id, self._mine.term)
         with self._lock:
             if clock() < self._until:
                 return
             began, again = clock(), replace(self._mine, term=self._mine.term + 1, beat=0)
             try:
                 made = make(self._folder, self._name, again)
-            except OSError as error:
+            except (OSError, StorageFullError) as error:
                 raise LeaseLostError(
                     f"the lease of {self._name} could not be renewed for {self._mine.period:.0f} s: {error}",
-                    where=str(self._folder),
+                    where=self._folder,
                     hint="make sure that the folder is writable, then start again; nothing is lost",
                 ) from error
             if made:
                 self._mine, self._until = again, began + again.period
                 return
-        refuse_others(self._folder, self._name, self._mine.id)
-        raise LeaseLostError(f"the lease of {self._name} was lost", where=str(self._folder))
+        refuse_others(self._folder, self._name, self._mine.id, self._mine.term)
+        raise LeaseLostError(f"the lease of {self._name} was lost", where=self._folder)
 
     __call__ = check
 
     def __reduce__(self) -> tuple[object, ...]:
         # In other processes that work for the holder: they check whether it has the lease, and renew
         # nothing.
-        return partial, (refuse_others, self._folder, self._name, self._mine.id)
+        return partial, (refuse_others, self._folder, self._name, self._mine.id, self._mine.term)
 
     def release(self) -> None:
         """Releases the lease: the next holder need not wait."""
         self._over.set()
         self._thread.join()
-        with self._lock, suppress(OSError):
+        with self._lock, suppress(OSError, StorageFullError):
             if newest_term(self._folder, self._name) == self.term:
                 write(self._folder, self._name, replace(self._mine, released=True))
 
     def _renewing(self) -> None:
-        while not self._over.wait(self._mine.period / _RENEWALS):
+        while not self._over.wait(self._mine.period / _RENEWALS * min(pace(self._folder), 2.0)):
             # If it cannot be renewed, or is lost, `check` raises the error.
-            with suppress(OSError):
+            with suppress(OSError, StorageFullError):
                 self._renew()
 
     def _renew(self) -> None:
         with self._lock:
             began = clock()
-            if began >= self._until or newest_term(self._folder, self._name) != self.term:
+            if began >= self._until:
                 return
             self._mine = replace(self._mine, beat=self._mine.beat + 1)
             write(self._folder, self._name, self._mine)
@@ -127,7 +140,7 @@ class Lease:
 
 
 def take(
-    folder: Path,
+    folder: str,
     name: str,
     refused: Callable[[Holder], Exception],
     *,
@@ -144,12 +157,12 @@ def take(
     """
     while True:
         there = newest(folder, name)
-        dead = there is None or there.released or (there.here and locked)
+        dead = there is None or there.released or there.ended or (there.here and locked)
         if there is not None and not dead and (not patient or alive(folder, name, wait=True)):
             raise refused(newest(folder, name) or there)
         mine = Holder(
             1 if there is None else there.term + 1, platform.node(), kernel(), os.getpid(), uuid.uuid4().hex,
-            datetime.now(timezone.utc).isoformat(timespec="seconds"), PERIOD_S, 0,
+            datetime.now(timezone.utc).isoformat(timespec="seconds"), PERIOD_S, 0, *this_process(),
         )  # fmt: skip
         if make(folder, name, mine):
             return Lease(folder, name, mine)
@@ -158,11 +171,11 @@ def take(
 
 
 _watched: dict[
-    Path, tuple[object, float, bool]
+    tuple[str, str], tuple[object, float, bool]
 ] = {}  # the lease as last seen, since when by our clock, and whether it looked alive at first
 
 
-def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -> bool:
+def alive(folder: str, name: str, *, wait: bool = False, guess: bool = False) -> bool:
     """Whether the holder of a lease, on another host, is alive: True until it was watched for a whole period
     without a change.
 
@@ -182,15 +195,14 @@ def alive(folder: Path, name: str, *, wait: bool = False, guess: bool = False) -
                 name,
                 there.words(),
             )
-        file = file_of(folder, name, there.term)
-        with suppress(FileNotFoundError):
-            now = (there, file.stat().st_mtime_ns)
-            before = _watched.get(folder / name)
+        if (written := Objects(folder).written(file_of(name, there.term))) is not None:
+            now = (there, written)
+            before = _watched.get((folder, name))
             if before is None or before[0] != now:
                 if before is not None and not first:
                     return True  # it changed while we watched
-                fresh = not guess or before is not None or age(folder, file) < 3 * there.period
-                _watched[folder / name] = before = now, clock(), fresh
+                fresh = not guess or before is not None or age(folder, name, there.term) < 3 * there.period
+                _watched[folder, name] = before = now, clock(), fresh
             if clock() - before[1] >= there.period * 1.1:
                 return False
             if not wait:

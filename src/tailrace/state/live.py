@@ -31,8 +31,9 @@ from typing import IO
 
 from ..errors import ConfigError, LeaseLostError, TailraceError, room
 from ..lake import guards
+from ..lake.storage import is_remote, make_folder
 from . import leases
-from .lease_files import Holder, age, file_of, newest
+from .lease_files import Holder, age, newest
 from .leases import Lease
 
 
@@ -46,19 +47,33 @@ def lock(folder: str | Path, name: str, *, patient: bool = True) -> Iterator[Lea
     Raises:
         ConfigError: another process has it: the same half of the same task runs already.
     """
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / f"{name}.lock").open("a+") as file:
-        locked = _take(file)
-        if locked is False:
-            raise _runs(home, name, newest(home, name))
-        with room(str(home)):
-            lease = leases.take(home, name, partial(_runs, home, name), patient=patient, locked=bool(locked))
+    home = str(folder)
+    with _system_lock(home, name) as locked:
+        with room(home):
+            lease = leases.take(home, name, partial(_runs, home, name), patient=patient, locked=locked)
         try:
             with guards.under(lease):
                 yield lease
         finally:
             lease.release()
+
+
+@contextmanager
+def _system_lock(home: str, name: str) -> Iterator[bool]:
+    """Holds the operating system's lock for a half within the block; False if the storage has no locks.
+
+    Raises:
+        ConfigError: another process has it.
+    """
+    if is_remote(home):
+        yield False
+        return
+    make_folder(home)
+    with Path(home, f"{name}.lock").open("a+") as file:
+        locked = _take(file)
+        if locked is False:
+            raise _runs(home, name, newest(home, name))
+        yield bool(locked)
 
 
 @contextmanager
@@ -80,7 +95,7 @@ def ending(tell: Callable[[str], None]) -> Iterator[None]:
 def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
     """Raises ConfigError if another process holds the half of that name and does not end `within` that many
     seconds; takes nothing. A silent holder on another host is watched, as in `lock`."""
-    home, end = Path(folder), time.monotonic() + within
+    home, end = str(folder), time.monotonic() + within
     while locked(folder, name):
         there = newest(home, name)
         if there and not there.here and not leases.alive(home, name, wait=True):
@@ -93,23 +108,23 @@ def refuse(folder: str | Path, name: str, *, within: float = 0.0) -> None:
 def unheard_s(folder: str | Path, name: str) -> float:
     """Seconds since the holder of a half was last heard of, if its lease has run out since: it may be dead. 0
     of one on this machine: the operating system's lock shows it at once."""
-    there = newest(Path(folder), name)
+    there = newest(str(folder), name)
     if there is None or there.here:
         return 0.0
-    seconds = age(Path(folder), file_of(Path(folder), name, there.term))
+    seconds = age(str(folder), name, there.term)
     return seconds if seconds > there.period else 0.0
 
 
 def running(folder: str | Path, names: Iterable[str]) -> TailraceError | None:
     """Error of `refuse` for the first of these halves that another process holds, at first sight."""
-    home = Path(folder)
+    home = str(folder)
     return next((_runs(home, n, newest(home, n)) for n in names if locked(home, n)), None)
 
 
-def _runs(home: Path, name: str, there: Holder | None) -> ConfigError:
+def _runs(home: str, name: str, there: Holder | None) -> ConfigError:
     return ConfigError(
         f"{name} of this task is already running, as {there.words() if there else 'an unknown process'}",
-        where=str(home),
+        where=home,
         hint="stop that process first, or give this task another name and home",
     )
 
@@ -134,19 +149,25 @@ def locked(folder: str | Path, name: str, *, sure: bool = False) -> bool:
     Of a process on another host that is unknown at first sight. With `sure` it counts as alive until this
     process has watched it for a whole period; else the age of its lease decides, by the storage's clock.
     """
-    free: bool | None = None
+    free = _is_free(str(folder), name)
+    if free is False:
+        return True
+    there = newest(str(folder), name)
+    if there is None or there.released or there.ended or (free and there.here):
+        return False
+    return bool(there.alive) or leases.alive(str(folder), name, guess=not sure)
+
+
+def _is_free(folder: str, name: str) -> bool | None:
+    """Whether the operating system's lock is free; None if it does not tell."""
+    if is_remote(folder):
+        return None
     try:
         # Shared: two callers do not mistake each other for the holder.
-        with (Path(folder) / f"{name}.lock").open() as file:
+        with Path(folder, f"{name}.lock").open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            free = True
-    except FileNotFoundError:
-        pass
+            return True
     except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    there = newest(Path(folder), name)
-    if there is None or there.released or (free and there.here):
         return False
-    return leases.alive(Path(folder), name, guess=not sure)
+    except OSError:
+        return None

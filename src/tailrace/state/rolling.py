@@ -25,13 +25,15 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..lake import delta as lake
 from ..lake import guards
 from ..lake.failpoints import reach
+from ..lake.one_commit import commit_actions
+from ..lake.opened import open_table
 from ..model.positions import ChangeNumber, order_key
 
 NEW, PAST, TOTAL = None, "past", "total"
@@ -147,17 +149,13 @@ class Ledger:
         newest one."""
         if self.version is None:
             return False
-        delta, now = DeltaTable(self.path, version=self.version), int(time.time() * 1000)
+        delta, now = open_table(self.path, version=self.version), int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [RemoveAction(f.path, True, now, f.size, {}) for f in old]
         actions += [AddAction(f.path, f.size, {}, f.modified, True, f.stats) for f in new]
         reach("ledger.replace")
         guards.check()
         try:
-            delta.create_write_transaction(
-                actions, mode="append", schema=delta.schema(),
-                commit_properties=CommitProperties(max_commit_retries=0),
-                post_commithook_properties=lake.after_commit(delta),
-            )  # fmt: skip
+            commit_actions(delta, actions)
         except CommitFailedError:
             return False
         return True

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from deltalake import DeltaTable
 
 from ..errors import FormatError, PositionError
 from ..lake import delta as lake
 from ..lake import log as landed
+from ..lake.opened import open_table
 from .kept import spans
 
 Run = tuple[int, int]
@@ -77,7 +77,7 @@ def holes(log: str, after: int) -> list[Run]:
             hint="LOG was removed or replaced: restore it, or give the task a new home",
         )
     fs, folder = lake.filesystem(log)
-    found = spans(DeltaTable(log), "CHANGE_SEQ")
+    found = spans(open_table(log), "CHANGE_SEQ")
     if not all(s.known for s in found):  # files of another writer; each batch is checked in any case
         return []
     mine = [s for s in found if s.high > after]

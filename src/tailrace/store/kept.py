@@ -16,6 +16,7 @@ from deltalake import DeltaTable, Transaction
 
 from ..errors import PositionError
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..model.positions import ChangeNumber
 from ..model.sequence import TIME_DIGITS, WIDTH, number_of
 
@@ -47,7 +48,7 @@ class Span:
 
 def kept(table: DeltaTable | str) -> ChangeNumber | None:
     """Returns the change number after which a table is complete; None if nothing was ever removed."""
-    return lake.reached(DeltaTable(table) if isinstance(table, str) else table, KEPT_APP)
+    return lake.reached(open_table(table) if isinstance(table, str) else table, KEPT_APP)
 
 
 def kept_time(table: DeltaTable) -> int | None:

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltalake import DeltaTable
-
 from ..lake import delta as lake
+from ..lake import news
+from ..lake.opened import open_table
 from ..model.positions import order_key
 from .kept import number, spans
 
@@ -50,6 +50,7 @@ class LogFiles:
         self._fs, folder = lake.filesystem(log)
         self._commits = f"{folder}/_delta_log"
         self._waiting: list[LogFile] = []
+        self._epoch: int | None = None
         self._list_files(after)
 
     def batch(self, after: int, max_bytes: int) -> list[LogFile]:
@@ -70,12 +71,16 @@ class LogFiles:
         return found
 
     def _list_files(self, after: int) -> None:
-        delta = DeltaTable(self._log)
+        delta = open_table(self._log)
         self._version, self._checked_at = delta.version(), time.monotonic()
         found = (LogFile(s.path, s.size, s.low, s.high, s.rows) for s in spans(delta, "CHANGE_SEQ"))
         self._waiting = sorted((f for f in found if f.high < 0 or f.high > after), key=lambda f: f.low)
 
     def _read_commits(self, after: int) -> None:
+        epoch = news.epoch(self._log)
+        if epoch is not None and epoch == self._epoch:
+            return
+        self._epoch = epoch
         while (text := self._commit(self._version + 1)) is not None:
             self._waiting.extend(_added(text))
             self._version += 1

@@ -19,12 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.one_commit import commit_actions
+from ..lake.opened import open_table
 from ..model.types import plain_schema
 from . import tracking
 from .kept import Span, keeping, kept, spans
@@ -142,7 +144,7 @@ def trim(
 
 
 def _once(table: str, column: str, bound: Bound, partly: Which, old: Which, dry_run: bool) -> Trimmed:
-    delta = DeltaTable(table)
+    delta = open_table(table)
     before = _removed(delta)
     found = choose(spans(delta, column), bound, partly, old)
     if not found.all:
@@ -192,7 +194,7 @@ def _remove(
 def _discard(table: str, rests: Sequence[lake.AddedFile]) -> None:
     """Deletes parts, unless the table has them."""
     fs, folder = lake.filesystem(table)
-    for path in {rest.path for rest in rests} - _paths(DeltaTable(table)):
+    for path in {rest.path for rest in rests} - _paths(open_table(table)):
         fs.delete_file(f"{folder}/{path}")
 
 
@@ -217,20 +219,10 @@ def _commit(
     added = {one.path for one in actions if isinstance(one, AddAction)}
     for left in reversed(range(_TRIES)):
         try:
-            delta.create_write_transaction(
-                list(actions),
-                mode="append",
-                schema=delta.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=keeping(*last),
-                    custom_metadata={"tailrace": json.dumps(said)},
-                    max_commit_retries=0,
-                ),
-                post_commithook_properties=lake.after_commit(delta),
-            )
+            commit_actions(delta, actions, progress=keeping(*last), info={"tailrace": json.dumps(said)})
             return
         except CommitFailedError:
-            delta = DeltaTable(table)
+            delta = open_table(table)
             present = _paths(delta)
             if added and added <= present:
                 return  # it was committed, despite the error

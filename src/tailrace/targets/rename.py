@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ApplyError, NameTakenError
 from ..lake import guards
-from ..lake.json_files import sync_folder
+from ..lake.folders import copy_folder, is_folder, remove_folder
+from ..lake.objects import Objects, sync
 
 if TYPE_CHECKING:
     from ..config.task import Task
     from .postgresql.connection import Database
+
+
+_MOVING = "_tailrace_moving"
+"""A file in a folder of an object store that is being copied from another one: the address of that one."""
 
 
 class Mover(Protocol):
@@ -42,18 +47,20 @@ class FolderMover:
 
     def is_taken(self, name: str) -> bool:
         """Whether the folder exists."""
-        return Path(self.path(name)).exists()
+        return is_folder(self.path(name))
 
     def same(self, one: str, other: str) -> bool:
         """Whether both names denote the same folder."""
         return one == other
 
     def move(self, table: str, old: str, new: str) -> None:
-        """Renames the folder."""
-        before, after = Path(self.path(old)), Path(self.path(new))
-        if before == after or not before.exists():
+        """Renames the folder. Object stores cannot: there it is copied and removed. The next call completes
+        what a killed one has begun."""
+        before, after = self.path(old), self.path(new)
+        if before == after or not is_folder(before):
             return
-        if after.exists():
+        moving = Objects(after)
+        if is_folder(after) and moving.read(_MOVING) != before.encode():
             raise NameTakenError(
                 f"cannot rename the target of {table}: both {before} and {after} exist",
                 where=table,
@@ -61,14 +68,20 @@ class FolderMover:
             )
         guards.check()
         try:
-            before.rename(after)
+            if moving.remote:
+                moving.write(_MOVING, before.encode())
+                copy_folder(before, after)
+                remove_folder(before)
+                moving.delete(_MOVING)
+                return
+            Path(before).rename(after)
         except OSError as error:
             raise ApplyError(
                 f"the target of {table} cannot be renamed: {error}",
                 where=table,
                 hint="it will be tried again",
             ) from error
-        sync_folder(after.parent)
+        sync(Path(after).parent)
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ..engine.columns import typed
 from ..errors import room
 from ..lake import delta as lake
+from ..lake.folders import is_folder, last_change, remove_folder, subfolders
+from ..lake.storage import filesystem, is_remote, join, make_folder
 
 FOLDER = "_tailrace"
 ROW_GROUP = 1 << 16
@@ -32,22 +34,20 @@ _BUFFER = 4 << 20
 def scratch(table: str) -> Iterator[str]:
     """Creates a folder for one batch of a table and deletes it afterwards. Also deletes folders of earlier
     batches that are older than a day."""
-    fs, path = lake.filesystem(table)
-    is_new = fs.get_file_info(path).type == pyarrow.fs.FileType.NotFound
-    for folder in fs.get_file_info(pyarrow.fs.FileSelector(f"{path}/{FOLDER}", allow_not_found=True)):
-        if folder.mtime is not None and folder.mtime.timestamp() < time.time() - _MAX_AGE_S:
-            fs.delete_dir(folder.path)
-    name = f"{FOLDER}/{uuid.uuid4().hex}"
-    fs.create_dir(f"{path}/{name}", recursive=True)
+    every = join(table, FOLDER)
+    is_new = not is_folder(table)
+    for name in subfolders(every):
+        if time.time() - last_change(join(every, name)) > _MAX_AGE_S:
+            remove_folder(join(every, name))
+    mine = join(every, uuid.uuid4().hex)
+    make_folder(mine)
     try:
-        yield f"{table}/{name}"
+        yield mine
     finally:
-        fs.delete_dir(f"{path}/{name}")
-        for parent in (
-            (f"{path}/{FOLDER}", path) if is_new else ()
-        ):  # a preview must not create the table's folder
-            if not fs.get_file_info(pyarrow.fs.FileSelector(parent)):
-                fs.delete_dir(parent)
+        remove_folder(mine)
+        for parent in (every, table) if is_new and not is_remote(table) else ():
+            with suppress(OSError):  # a preview must not create the table's folder
+                Path(filesystem(parent)[1]).rmdir()
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ..config.task import Task
 from ..lake import delta as lake
 from ..lake import log
+from ..lake.opened import open_table
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.positions import ChangeNumber, Position
@@ -209,7 +209,7 @@ def _tail(task: Task, year: Year) -> None:
 
 def _at_version(path: str, version: int, commits: int) -> None:
     """Sets a table's version, with a number of older commits still present."""
-    delta = DeltaTable(path)
+    delta = open_table(path)
     there = delta.version()
     delta.create_checkpoint()
     folder = Path(path) / "_delta_log"

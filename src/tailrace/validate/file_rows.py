@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs
 
-from ..lake.parts import filesystem
+from ..lake.storage import filesystem
 
 BATCH_ROWS = 1 << 16
 _PARQUET = ds.ParquetFileFormat()

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import TailraceError, room
-from ..lake.parts import filesystem
+from ..lake.storage import filesystem, make_folder
 from ..wire.row_hashes import Words, hashes, kind_of, slices
 from .file_rows import FileRows
 
@@ -258,7 +258,7 @@ def _write(folder: str, schema: pa.Schema, batches: Iterable[Sequence[npt.NDArra
     fs, path = filesystem(folder)
     name = f"{uuid.uuid4().hex}.arrow"
     with room(folder):
-        fs.create_dir(path, recursive=True)
+        make_folder(folder)
         with fs.open_output_stream(f"{path}/{name}") as out, pa.ipc.new_file(out, schema) as writer:
             for columns in batches:
                 writer.write_batch(pa.record_batch([pa.array(one) for one in columns], schema=schema))

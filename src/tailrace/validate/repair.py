@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ..apply import audits, target_mode
 from ..apply.mapping.table_map import place_of, task_map
@@ -33,6 +32,7 @@ from ..execution import Job, described
 from ..keylog.control_tables import ApplyExceptions
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
+from ..lake.opened import open_table
 from ..model import sequence
 from ..model.change import Relation
 from ..model.positions import ChangeRange, order_key
@@ -265,7 +265,7 @@ class Repair:
     def _log(self, logbook: KeyLog, table: str, upto: int) -> str:
         """Logs a table's last repair in its own run, and returns the run."""
         task, after = self.task, order_key(lake.progress(self._kept(table), _AFTER))
-        relation = Relation.from_json(DeltaTable(self._kept(table)).history(1)[0][_LAYOUT])
+        relation = Relation.from_json(open_table(self._kept(table)).history(1)[0][_LAYOUT])
         runs, rules = self._begun(logbook, table, after), rules_of(task, table)
         exceptions = ApplyExceptions(f"{task.home}/control", task.name)
         batch = self._batch(self._target(None), table, relation, after, upto)

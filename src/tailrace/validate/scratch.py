@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from ..config.task import Task
 from ..errors import room
+from ..lake.folders import last_change, remove_folder, subfolders
+from ..lake.storage import join, make_folder
 
 KEPT_S = 2 * 86400.0
 """Seconds without additions after which folders of processes on other hosts are removed."""
@@ -22,29 +22,25 @@ KEPT_S = 2 * 86400.0
 @contextmanager
 def scratch_folder(task: Task) -> Iterator[str]:
     """Creates a folder that is removed when the block ends. Folders of killed processes are removed, too."""
-    every = Path(task.run_path) / "scratch"
-    mine = every / f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-    with room(str(mine)):
-        mine.mkdir(parents=True)
-    for folder in every.iterdir():
-        if folder != mine and _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+    every = join(task.run_path, "scratch")
+    mine = f"{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    with room(every):
+        make_folder(join(every, mine))
+    for name in subfolders(every):
+        if name != mine and _is_abandoned(every, name):
+            remove_folder(join(every, name))
     try:
-        yield str(mine)
+        yield join(every, mine)
     finally:
-        shutil.rmtree(mine, ignore_errors=True)
+        remove_folder(join(every, mine))
 
 
-def _is_abandoned(folder: Path) -> bool:
+def _is_abandoned(every: str, name: str) -> bool:
     """Returns whether the process of a folder has ended."""
-    host, _, rest = folder.name.rpartition(".")[0].rpartition(".")
+    host, _, rest = name.rpartition(".")[0].rpartition(".")
     if host == platform.node() and rest.isdigit() and not _is_running(int(rest)):
         return True
-    try:
-        newest = max(entry.stat().st_mtime for entry in [folder, *folder.rglob("*")])
-    except OSError:  # it is being removed
-        return False
-    return time.time() - newest > KEPT_S
+    return time.time() - last_change(join(every, name)) > KEPT_S
 
 
 def _is_running(pid: int) -> bool:

@@ -3,18 +3,54 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ...config.task import Task
+from ...errors import TailraceError
+from ...lake.objects import Objects
+from ...lake.storage import is_remote
 from ...sources.base import Finding
 
 
 def folder_findings(task: Task) -> list[Finding]:
     """Findings if the task's home, or the folder of its Delta targets, cannot be written to."""
     paths = {"home": task.home} | ({} if task.target.database else {"target.path": task.target.path})
-    return [one for setting, path in paths.items() for one in _unwritable(setting, path)]
+    return [
+        one
+        for setting, path in paths.items()
+        for one in (_refused if is_remote(path) else _unwritable)(setting, path)
+    ]
+
+
+def _refused(setting: str, address: str) -> Iterator[Finding]:
+    """What a task does in an object store, tried with a file of its own."""
+    there, name = Objects(address), f".tailrace-check-{uuid.uuid4().hex}"
+    steps: dict[str, Callable[[], object]] = {
+        "write a file (s3:PutObject)": lambda: there.write(name, b"1"),
+        "read a file (s3:GetObject)": lambda: there.read(name),
+        "list the files (s3:ListBucket)": lambda: there.names(name),
+        "create a file only if there is none (s3:PutObject with If-None-Match)": lambda: _refuses_second(
+            there, name
+        ),
+        "delete a file (s3:DeleteObject)": lambda: there.delete(name),
+    }
+    for what, step in steps.items():
+        try:
+            step()
+        except (OSError, TailraceError) as error:
+            cure = (
+                f"give the task's keys or role this right in the bucket, or check `storage` and `{setting}`"
+            )
+            yield Finding("error", f"the task cannot {what} in {address}: {error}", setting, cure)
+            return
+
+
+def _refuses_second(there: Objects, name: str) -> None:
+    if there.create(name, b"2"):
+        raise OSError("the store ignores the condition, so two processes could write the same commit")
 
 
 def _unwritable(setting: str, path: str) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
 from ...lake import delta as lake
-from ...lake.delta import filesystem
+from ...lake.storage import filesystem
 from ...model.quoting import quoted
 from ..base import OWN, Tables
 from ..file_writer import as_text, prepare_delta_table, table_schema

@@ -15,11 +15,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from ...errors import ConfigError, FormatError
 from ...execution import thread_pool
-from ...lake.delta import filesystem
+from ...lake.opened import open_table
+from ...lake.storage import filesystem
 from ...wire.delimited import Dialect
 from .. import text
 from ..folders import refuse_archives, unglobbed
@@ -113,7 +113,7 @@ def columns_at(path: str, options: QlikOptions) -> dict[str, Sequence[str]]:
         loaded = find_prefix(names, options.prefix) is None and any(f.meta and f.meta.start for f in files)
         found[name] = (*names, options.written_prefix() + "timestamp") if loaded else names
     for name, folder in delta_by_name(listed, options).items():
-        found[name] = [f.name for f in DeltaTable(f"{listed.root}/{folder}").schema().fields]
+        found[name] = [f.name for f in open_table(f"{listed.root}/{folder}").schema().fields]
     return found
 
 

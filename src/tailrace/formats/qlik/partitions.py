@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
-from ...lake.delta import filesystem
+from ...lake.storage import filesystem
 from ...model.patterns import fits
 from ...model.sequence import WIDTH
 from ..spark_functions import F

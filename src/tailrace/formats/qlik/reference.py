@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pyarrow.fs
 
 from ...errors import ConfigError, FormatError
-from ...lake.delta import filesystem
+from ...lake.storage import filesystem
 from .data_file import DFM, stem_of
 
 

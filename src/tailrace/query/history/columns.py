@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ...engine.history_updates import HistoryRules
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...model.positions import ChangeSeq
 from .table import HistoryTable
 
@@ -45,7 +45,7 @@ class HistoryColumns:
         now = table.column_numbers(None)
         if not lake.exists(path):
             return HistoryColumns({n: name for name, n in now.items()}, now)
-        said = DeltaTable(path).metadata().configuration.get(_PROPERTY)
+        said = open_table(path).metadata().configuration.get(_PROPERTY)
         have = HistoryTable.open(path).rules.columns
         known = json.loads(said) if said else table.column_numbers(layout)
         names = {n: name for name, n in known.items() if name in have}
@@ -73,6 +73,6 @@ class HistoryColumns:
     def note(self, path: str) -> None:
         """Stores the column numbers in the properties of the history's table."""
         text = json.dumps({name: n for n, name in self.names.items()}, sort_keys=True)
-        delta = DeltaTable(path)
+        delta = open_table(path)
         if self.names and delta.metadata().configuration.get(_PROPERTY) != text:
             delta.alter.set_table_properties({_PROPERTY: text}, raise_if_not_exists=False)

@@ -28,6 +28,7 @@ from ...engine.history_events import (
 from ...engine.history_updates import StartPerKey
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...model.positions import order_key
 from ...model.sequence import FIRST
 
@@ -58,7 +59,7 @@ class HistoryEvents:
     @staticmethod
     def at(path: str, key: tuple[str, ...], data: pa.Schema, sequence: pa.DataType) -> HistoryEvents:
         """Opens the newest version."""
-        return HistoryEvents(path, key, event_schema(data, sequence), DeltaTable(path))
+        return HistoryEvents(path, key, event_schema(data, sequence), open_table(path))
 
     @property
     def number(self) -> int | None:

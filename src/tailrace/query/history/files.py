@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from ...engine.change_arrays import Bools
@@ -27,6 +27,7 @@ from ...engine.history_updates import SYSTEM_TO, StartPerKey
 from ...errors import room
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.one_commit import commit_actions
 
 FILE, ROW = "__file", "__row"
 """Columns of versions that were read: the index of their file, and of the row in it."""
@@ -93,14 +94,10 @@ class HistoryFiles:
         removed = [RemoveAction(p, True, now, sizes[p], {}) for p in (found[k][0] for k in sorted(touched))]
         reach("history.exchange")
         with room(self.path):
-            self.delta.create_write_transaction(
+            commit_actions(
+                self.delta,
                 [*removed, *(AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in added)],
-                mode="append",
-                schema=self.delta.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(k, v) for k, v in progress.items()], max_commit_retries=0
-                ),
-                post_commithook_properties=lake.after_commit(self.delta),
+                progress=[Transaction(k, v) for k, v in progress.items()],
             )
         return int(self.delta.version()) + 1
 

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ...engine.change_arrays import WHY, B, Bools, ChangeArrays, D, Ints, T
 from ...engine.chunked_take import ChunkedTake
@@ -28,6 +27,7 @@ from ...engine.history_updates import HistoryRules
 from ...engine.rebuild import rebuild
 from ...errors import GapError, UnsupportedError
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...model import sequence
 from ...model.mask import ALWAYS, pack
 from ...model.positions import ChangeNumber, ChangeSeq
@@ -61,7 +61,7 @@ class HistoryStart:
     def of(path: str) -> HistoryStart | None:
         """Reads it from the history at a path; None if the history starts with the oldest change or does not
         exist."""
-        said = DeltaTable(path).metadata().configuration.get(_BEGUN) if lake.exists(path) else None
+        said = open_table(path).metadata().configuration.get(_BEGUN) if lake.exists(path) else None
         return None if said is None else HistoryStart(**json.loads(said))
 
     def as_property(self) -> dict[str, str]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ...engine.change_arrays import ChangeArrays
 from ...errors import UnsupportedError
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...model import sequence
 from ...model.change import BEFORE, PREFIX
 from ...model.positions import ChangeNumber, ChangeSeq
@@ -63,7 +63,7 @@ class FollowProgress:
         """Reads the progress of the history at a path; None for a new history."""
         if not lake.exists(path):
             return None
-        events = DeltaTable(f"{path.rstrip('/')}/{EVENTS}")
+        events = open_table(f"{path.rstrip('/')}/{EVENTS}")
         number, time, many = (lake.reached(events, app) for app in (_NUMBER, _TIME, _MANY))
         if number is None:
             return None

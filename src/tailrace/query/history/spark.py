@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ...engine.change_arrays import WHY
 from ...engine.history import END_AT, START_AT
@@ -28,6 +27,7 @@ from ...engine.history_events import (
 from ...engine.history_updates import SYSTEM_FROM, SYSTEM_TO, HistoryRules, starts_after, update_history
 from ...execution import over_rows
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...model.positions import order_key
 from ...model.quoting import quoted
 from ...model.types import spark_type
@@ -55,8 +55,8 @@ def apply_in_tasks(
     A replay after a crash completes the missing part and changes nothing else.
     """
     spark = df.sparkSession
-    if batch is None or order_key(lake.reached(DeltaTable(history.events_path), flow_app_id(name))) < batch:
-        number = order_key(lake.reached(DeltaTable(history.events_path), APP)) + 1
+    if batch is None or order_key(lake.reached(open_table(history.events_path), flow_app_id(name))) < batch:
+        number = order_key(lake.reached(open_table(history.events_path), APP)) + 1
         _store(spark, history, flow, df, number)
         if batch is not None:
             lake.commit(history.events_path, [], progress={flow_app_id(name): batch})
@@ -65,8 +65,8 @@ def apply_in_tasks(
 
 def finish_in_tasks(spark: SparkSession, history: HistoryTable, at: dt.datetime | None = None) -> None:
     """Applies stored events to the versions, as `HistoryTable.finish` does, whatever their number."""
-    changed = _changed(spark, history, lake.reached(DeltaTable(history.path), APP))
-    number = lake.reached(DeltaTable(history.events_path), APP)
+    changed = _changed(spark, history, lake.reached(open_table(history.path), APP))
+    number = lake.reached(open_table(history.events_path), APP)
     _merge(spark, history, changed, at or dt.datetime.now(dt.timezone.utc))
     if number is not None:
         lake.commit(history.path, [], progress={APP: number})

@@ -40,6 +40,8 @@ from ...errors import (
 )
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
+from ...lake.storage import options_of
 from ...lake.thinning import Past, sweep, thin
 from ...model.positions import order_key
 from ...model.types import plain_schema
@@ -123,6 +125,7 @@ class HistoryTable:
                 DeltaTable.create(
                     place, schema, mode="ignore", raise_if_key_not_exists=False,
                     configuration={**lake.PROPERTIES, **(properties or {}), RULES: json.dumps(asdict(rules))},
+                    storage_options=options_of(place),
                 )  # fmt: skip
         return made
 
@@ -133,7 +136,7 @@ class HistoryTable:
         Raises:
             ConfigError: there is no history.
         """
-        said = DeltaTable(path).metadata().configuration.get(RULES) if lake.exists(path) else None
+        said = open_table(path).metadata().configuration.get(RULES) if lake.exists(path) else None
         if said is None:
             raise ConfigError("there is no history", where=path, hint="create one: HistoryTable.make")
         settings = json.loads(said)
@@ -149,7 +152,7 @@ class HistoryTable:
             lake.add_columns(path, new)
             fill_columns(path, {f.name: older[f.name] for f in new if f.name in older})
             reach("history.columns")
-        DeltaTable(self.path).alter.set_table_properties(
+        open_table(self.path).alter.set_table_properties(
             {RULES: json.dumps(asdict(rules))}, raise_if_not_exists=False
         )
         return HistoryTable(self.path, rules, self.sequence)
@@ -212,7 +215,7 @@ class HistoryTable:
     @property
     def has_pending_events(self) -> bool:
         """Whether stored events are not in the versions yet; after a crash, if no other process writes."""
-        return order_key(self.events().number) > order_key(lake.reached(DeltaTable(self.path), APP))
+        return order_key(self.events().number) > order_key(lake.reached(open_table(self.path), APP))
 
     def finish(self) -> None:
         """Applies events that a crash left out of the versions.
@@ -295,7 +298,7 @@ class HistoryTable:
 
     @property
     def _places(self) -> HistoryPositions:
-        follows = FOLLOWS in DeltaTable(self.path).metadata().configuration
+        follows = FOLLOWS in open_table(self.path).metadata().configuration
         return HistoryPositions(self.path, self.sequence, follows)
 
     def _result(self, which: ds.Expression | None, system: dt.datetime | None = None) -> Result:
@@ -307,12 +310,12 @@ class HistoryTable:
         elif system is not None:
             raise PositionError("the history is not bitemporal: it keeps no system times", where=self.path)
         schema = lake.arrow_schema(self.path)
-        data = lake.dataset(DeltaTable(self.path))
+        data = lake.dataset(open_table(self.path))
         return Result(schema, lambda: (b.cast(schema) for b in data.to_batches(filter=which)))
 
     def _settle(self, at: dt.datetime) -> HistoryUpdate:
         """Applies stored events to the versions."""
-        delta, there = DeltaTable(self.path), self.events()
+        delta, there = open_table(self.path), self.events()
         done = lake.reached(delta, APP)
         new = there.after(done)
         files = HistoryFiles(self.path, delta, lake.arrow_schema(self.path))
@@ -350,4 +353,4 @@ def last_batch(path: str, flow: str) -> int | None:
     """Returns the last batch of a flow that the history at a path has, or None."""
     if not lake.exists(path):
         return None
-    return lake.reached(DeltaTable(f"{path.rstrip('/')}/{EVENTS}"), flow_app_id(flow))
+    return lake.reached(open_table(f"{path.rstrip('/')}/{EVENTS}"), flow_app_id(flow))

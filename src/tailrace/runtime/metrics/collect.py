@@ -127,7 +127,8 @@ def disk_samples(use: DiskUse) -> Iterator[Sample]:
     for kind, size in use.sizes.items():
         yield Sample("tailrace_disk_bytes", (kind,), size)
     yield Sample("tailrace_disk_files", (), use.files)
-    yield Sample("tailrace_disk_free_bytes", (), use.free)
+    if use.free is not None:
+        yield Sample("tailrace_disk_free_bytes", (), use.free)
     if use.growth is not None:
         yield Sample("tailrace_disk_growth_bytes_per_day", (), use.growth)
 

@@ -6,13 +6,14 @@ import json
 import time
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import DeltaTable, Transaction
 from deltalake.transaction import AddAction, RemoveAction
 
 from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ...lake import delta as lake
 from ...lake import guards, written
 from ...lake.failpoints import reach
+from ...lake.one_commit import commit_actions
 
 
 def append(
@@ -65,17 +66,14 @@ def exchange(
     now = int(time.time() * 1000)
     reach("delta.local")
     guards.check()
-    table.create_write_transaction(
+    commit_actions(
+        table,
         [
             *[RemoveAction(f["path"], True, now, f["size_bytes"], {}) for f in removed],
             *[AddAction(p.path, p.size, {}, p.modified, True, p.stats) for p in parts],
         ],
-        mode="append",
-        schema=table.schema(),
-        commit_properties=CommitProperties(
-            custom_metadata=info, app_transactions=[Transaction(app_id, end)], max_commit_retries=0
-        ),
-        post_commithook_properties=lake.after_commit(table),
+        progress=[Transaction(app_id, end)],
+        info=info,
     )
     written.add(table.table_uri, [p.size for p in parts])
 

@@ -26,6 +26,7 @@ from ...errors import ApplyError, UnsupportedError
 from ...lake import delta as lake
 from ...lake import guards
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...lake.vacuum import DURATION
 from ...model.change import Column, Relation
 from ...model.quoting import quoted
@@ -77,7 +78,7 @@ def refuse_layout(path: str, before: Relation, after: Relation, *, shared: bool 
         ApplyError: columns of other sources would be removed or replaced.
         BaselineNeededError: the values of existing rows cannot be converted.
     """
-    now = DeltaTable(path)
+    now = open_table(path)
     if shared:
         refuse_column_loss(before, after, path)
     old = {c.attnum: c for c in before.columns}
@@ -241,11 +242,11 @@ def _schema_of(table: DeltaTable, before: Relation, after: Relation) -> pa.Schem
 def maintain_distributed(spark: SparkSession, path: str, small_files: int, vacuum_after: float) -> None:
     """Compacts and vacuums a table with deletion vectors by Spark, which also writes log checkpoints."""
     guards.check()
-    sizes = actions(DeltaTable(path))["size_bytes"].to_pylist()
+    sizes = actions(open_table(path))["size_bytes"].to_pylist()
     session = spark_io.merge_session(spark)
     if sum(size < lake.SMALL_FILE for size in sizes) >= max(small_files, 2):
         session.sql(f"OPTIMIZE delta.{quoted(path)}").collect()
-    if DeltaTable(path).metadata().configuration.get(DURATION) == lake.PROPERTIES[DURATION]:
+    if open_table(path).metadata().configuration.get(DURATION) == lake.PROPERTIES[DURATION]:
         # Spark deletes the removed files that are in the log, and cannot read versions before their removal.
         text = f"interval {lake.hours(vacuum_after) + 24} hours"
         session.sql(f"ALTER TABLE delta.{quoted(path)} SET TBLPROPERTIES ('{DURATION}' = '{text}')")

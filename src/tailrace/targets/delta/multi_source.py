@@ -16,6 +16,7 @@ from ...errors import ConcurrentCommitError
 from ...execution import thread_pool
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...model.change import Relation
 from ...model.positions import order_key
 from ...model.quoting import quoted
@@ -84,7 +85,7 @@ def load_partition(
         refuse_columns(relation.table, path, {f.name: spark_type(f.type) for f in schema}, want, rule_columns)
         return schema
 
-    checked_schema(now := DeltaTable(path))
+    checked_schema(now := open_table(path))
     if not is_plain(now):
         if isinstance(rows, Parts):  # `loads_parts` was called when the table was plain
             raise ConcurrentCommitError.at(path, now.version())

@@ -27,6 +27,7 @@ from ...errors import ConcurrentCommitError
 from ...execution import InlineExecutor, thread_pool
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...model.positions import order_key
 from ..merge_result import ApplyOutcome
 from .commit import exchange
@@ -295,7 +296,7 @@ def merge(
         except CommitFailedError:
             if attempt == _ATTEMPTS - 1:
                 raise
-            table = DeltaTable(path)
+            table = open_table(path)
             continue
         reach("delta.merged")
         done = replace(work.outcome(found), version=table.version() + 1, plan="task_local")

@@ -28,6 +28,7 @@ from ...errors import ApplyError, ConcurrentCommitError
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..audit import Audit
@@ -92,7 +93,7 @@ class ShardedMerge:
     def _merged(self, one: ChangeBatch) -> MergeResult:
         if not lake.exists(one.target):
             raise missing_baseline(one.table)
-        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else DeltaTable(one.target)
+        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else open_table(one.target)
         progress = order_key(lake.reached(table, one.app_id))
         if not one.log_only and one.audit is None and progress >= one.range.end:
             return MergeResult(ApplyOutcome(version=table.version()), one.range.end)

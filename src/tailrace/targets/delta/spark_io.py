@@ -23,6 +23,7 @@ from ...errors import ConcurrentCommitError, from_spark
 from ...execution import has_started, over_rows
 from ...lake import delta as lake
 from ...lake import guards
+from ...lake.opened import open_table
 from ...model.change import Relation
 from ...model.quoting import quoted
 from ..images import col
@@ -183,7 +184,7 @@ def merge(
         int(done.get("num_inserted_rows", 0)),
         int(done.get("num_updated_rows", 0)),
         int(done.get("num_deleted_rows", 0)),
-        DeltaTable(path).version(),
+        open_table(path).version(),
         "merge",
     )
 

@@ -17,6 +17,7 @@ from ...errors import ConcurrentCommitError
 from ...execution import map_partitions
 from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.opened import open_table
 from ...model.change import DELETE, Relation
 from ...model.positions import order_key
 from ...model.types import schema_of
@@ -177,7 +178,7 @@ class SparkMerge:
         if not self.marks or has_vectors(self.table) or has_special_names(self._relation):
             return before
         spark_io.enable_vectors(self.spark, path, before)
-        now = DeltaTable(path)
+        now = open_table(path)
         if now.version() != before + 1 or now.history(1)[0].get("operation") not in _SAME_ROWS:
             raise ConcurrentCommitError.at(path, before, now.version())
         return now.version()

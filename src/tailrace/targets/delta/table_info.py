@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from ...errors import ApplyError, UnsupportedError
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...lake.reading import maps_columns
 from ...model.positions import order_key
 from ..plans import TableSize
@@ -84,9 +85,9 @@ def version_at(path: str, app_id: str, number: int) -> int | None:
 
 
 def _newest_until(path: str, app_id: str, number: int) -> DeltaTable | None:
-    for version in range(DeltaTable(path).version(), -1, -1):
+    for version in range(open_table(path).version(), -1, -1):
         try:
-            found = DeltaTable(path, version=version)
+            found = open_table(path, version=version)
         except DeltaError:  # its log is cleaned up
             return None
         if order_key(lake.reached(found, app_id)) <= number:

@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from ...errors import TailraceError
 from ...lake import delta as lake
+from ...lake.opened import open_table
 from ...lake.thinning import Past, thin
 from ...model.change import Relation
 from ...model.positions import ChangeNumber, order_key
@@ -120,7 +119,7 @@ class DeltaTarget:
     def rows_with_keys(self, relation: Relation, keys: DataFrame) -> DataFrame:
         """Returns all rows of the source in the relation's columns and types."""
         path = self.path(relation.table)
-        rows = spark_io.rows_of(self._spark, path, DeltaTable(path))
+        rows = spark_io.rows_of(self._spark, path, open_table(path))
         return shaped(rows_in_partition(rows, self.location(relation.table).partition), relation)
 
     def constraints(self, table: str) -> Constraints:
@@ -136,7 +135,7 @@ class DeltaTarget:
         """Replaces the rows of a table."""
         path, app = self.path(relation.table), self.app(relation.table)
         if lake.exists(path):
-            refuse(DeltaTable(path), path)
+            refuse(open_table(path), path)
         with self._locks[path]:
             if partition := self.location(relation.table).partition:
                 return load_partition(path, app, relation, rows, after, partition, rule_columns)
@@ -157,7 +156,7 @@ class DeltaTarget:
         if not lake.exists(path):
             return
         with self._locks[path]:
-            delta = DeltaTable(path)
+            delta = open_table(path)
             if has_vectors(delta):
                 delta_layout.maintain_distributed(self._spark, path, small_files, past.until_s)
             else:
@@ -167,7 +166,7 @@ class DeltaTarget:
     def version_at(self, table: str, number: int) -> int | None:
         """Returns the newest version without later changes; None if it is not available any more."""
         path, app = self.path(table), self.app(table)
-        delta = DeltaTable(path)
+        delta = open_table(path)
         if order_key(lake.reached(delta, app)) == number:
             return int(delta.version())
         return version_at(path, app, number)
@@ -176,7 +175,7 @@ class DeltaTarget:
         """Whether the table is loaded without the JVM. Files of a shared table must be replaceable for
         that."""
         partition, path = self.location(table).partition, self.path(table)
-        return not partition or not lake.exists(path) or is_plain(DeltaTable(path))
+        return not partition or not lake.exists(path) or is_plain(open_table(path))
 
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         """Merges batches: tables in parallel, batches of one target one after the other."""
