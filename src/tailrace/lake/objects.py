@@ -238,6 +238,6 @@ def _opened(folder: str, options: tuple[tuple[str, str], ...] | None) -> ObjectS
     client: Any = {"timeout": "10s"}
     if said.pop("allow_http", ""):
         client["allow_http"] = True
-    tries: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
+    tries: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=120)}
     made: ObjectStore = from_url(folder, config=said, client_options=client, retry_config=tries)  # type: ignore[call-overload]
     return made
