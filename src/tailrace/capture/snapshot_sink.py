@@ -21,7 +21,7 @@ from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
-from ..targets.delta.layout import mark
+from ..targets.lake.layout import mark
 from ..targets.multi_source import TargetLocation
 from ..targets.rule_columns import added_by, rules_of
 

@@ -66,6 +66,7 @@ __all__ = [
     "vacuum",
     "version",
     "write_part",
+    "write_pieces",
 ]
 
 SMALL_FILE = 32 << 20

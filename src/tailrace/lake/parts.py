@@ -106,8 +106,17 @@ class Part:
         if not self.rows:
             self._fs.delete_file(self._full)
             return None
-        size, stats = self._fs.get_file_info(self._full).size, stats_json(self._metadata[0], self._more.found)
+        size, stats = self._fs.get_file_info(self._full).size, self._stats()
         return AddedFile(self.path, size, self.rows, stats, int(time.time() * 1000))
+
+    def close_all(self) -> list[AddedFile]:
+        """Finishes the part and returns its files; empty if nothing was written."""
+        added = self.close()
+        return [] if added is None else [added]
+
+    def _stats(self) -> str:
+        """Returns the statistics of the finished file in the form of the table's format."""
+        return stats_json(self._metadata[0], self._more.found)
 
     @contextmanager
     def _room(self) -> Iterator[None]:

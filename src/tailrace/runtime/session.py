@@ -59,7 +59,7 @@ BATCHES = {
 }
 """Sizes of Arrow batches for Python tasks, and of plans; safe in every session."""
 
-LOADED = ("tailrace.targets.delta.merge", "tailrace.store.running")
+LOADED = ("tailrace.targets.lake.merge", "tailrace.store.running")
 """Modules that nearly all tasks need."""
 
 _OURS_KEY = "spark.tailrace.session"

@@ -27,6 +27,7 @@ from deltalake import DeltaTable
 from ..apply import audits, target_mode
 from ..apply.mapping.table_map import place_of, task_map
 from ..config.task import Task
+from ..engine.columns import typed
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
@@ -43,7 +44,6 @@ from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.load import PartTask
 from ..targets.delta.target import DeltaTarget
 from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
@@ -192,8 +192,9 @@ class Repair:
                 continue
             if not files:
                 lake.create(kept, schema)
-            (row,) = next(PartTask(kept, schema)(some.to_batches())).to_pylist()
-            files.append(lake.AddedFile.from_json(row["file"]))
+            files += lake.write_pieces(
+                kept, schema, (pa.Table.from_batches([typed(one, schema)]) for one in some.to_batches())
+            )
         said, upto = RepairResult(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
         if not files:
             return said

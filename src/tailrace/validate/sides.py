@@ -31,7 +31,7 @@ from ..query.state import state_at
 from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.reshape import reshaped
+from ..targets.lake.reshape import reshaped
 from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .compare import TablePair

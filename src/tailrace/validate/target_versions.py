@@ -28,7 +28,7 @@ from ..state.baselines import Baseline
 from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
-from ..targets.delta.layout import is_marked
+from ..targets.lake.layout import is_marked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

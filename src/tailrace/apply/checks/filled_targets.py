@@ -13,7 +13,7 @@ from ...model.change import Relation
 from ...model.types import spark_type
 from ...sources.base import Finding
 from ...state import lifecycle
-from ...targets.delta.layout import rule_columns
+from ...targets.delta.table_info import rule_columns
 from ...targets.postgresql.connection import Database, open_session
 from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import RULE, rules_of

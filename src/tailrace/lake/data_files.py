@@ -1,0 +1,71 @@
+"""Reads and writes the Parquet files of a table, in any process: objects of this module are small and
+picklable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .filestats import width
+from .parts import ROW_GROUP, Part, filesystem
+from .reading import fitted
+
+_LEAST_ROWS = 1024
+"""The minimum number of rows of a batch."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The files in a table's folder; columns are found by name.
+
+    Attributes:
+        folder: the table's folder, in which new files are written.
+    """
+
+    folder: str
+
+    def open(self, name: str) -> pq.ParquetFile:
+        """Opens a file of the table."""
+        fs, folder = filesystem(self.folder)
+        # Read through a small buffer: whole row groups of other writers may be large.
+        return pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20)
+
+    def columns_in(self, file: pq.ParquetFile) -> Mapping[str, str]:
+        """Returns the table's columns that an open file has, with their names in the file."""
+        return {name: name for name in file.schema_arrow.names}
+
+    def batches(
+        self,
+        file: pq.ParquetFile,
+        wanted: pa.Schema,
+        *,
+        groups: Sequence[int] | None = None,
+        rows: int = ROW_GROUP,
+        size: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields rows of an open file in the `wanted` columns and types; columns that the file does not have
+        are NULL.
+
+        Args:
+            file: the file.
+            wanted: the columns.
+            groups: the row groups; None: all.
+            rows, size: the maximum rows and bytes of a batch; None: no limit.
+        """
+        groups = list(range(file.num_row_groups)) if groups is None else list(groups)
+        known = self.columns_in(file)
+        have = [name for name in wanted.names if name in known]
+        names = [known[name] for name in have]
+        if size is not None:
+            rows = max(_LEAST_ROWS, min(rows, size // width(file.metadata, groups, names)))
+        # Files are read in parallel; more threads within each file make it slower.
+        for batch in file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False):
+            yield fitted(batch.select(names).rename_columns(have), wanted)
+
+    def part(self, schema: pa.Schema, *, name: str = "part") -> Part:
+        """Returns a new part with these columns."""
+        return Part(self.folder, schema, name=name)
