@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from .filestats import width
@@ -28,11 +29,14 @@ class DataFiles:
 
     folder: str
 
+    def path(self, name: str) -> str:
+        """Returns the path of a file, as its file system has it."""
+        return f"{filesystem(self.folder)[1]}/{name}"
+
     def open(self, name: str) -> pq.ParquetFile:
         """Opens a file of the table."""
-        fs, folder = filesystem(self.folder)
         # Read through a small buffer: whole row groups of other writers may be large.
-        return pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20)
+        return pq.ParquetFile(self.path(name), filesystem=filesystem(self.folder)[0], buffer_size=1 << 20)
 
     def columns_in(self, file: pq.ParquetFile) -> Mapping[str, str]:
         """Returns the table's columns that an open file has, with their names in the file."""
@@ -69,3 +73,45 @@ class DataFiles:
     def part(self, schema: pa.Schema, *, name: str = "part") -> Part:
         """Returns a new part with these columns."""
         return Part(self.folder, schema, name=name)
+
+
+@dataclass(frozen=True)
+class FileFragment:
+    """The rows of one file, with the methods of Arrow's fragments that queries use."""
+
+    files: DataFiles
+    name: str
+
+    def to_batches(
+        self, schema: pa.Schema, columns: Sequence[str], filter: ds.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows for which a filter holds, in some columns."""
+        with self.files.open(self.name) as file:
+            for batch in self.files.batches(file, schema):
+                rows = batch if filter is None else batch.filter(filter)
+                yield rows.select(list(columns))
+
+    def to_table(
+        self, schema: pa.Schema, columns: Sequence[str], filter: ds.Expression | None = None
+    ) -> pa.Table:
+        """Returns the rows for which a filter holds, in some columns."""
+        wanted = pa.schema([schema.field(name) for name in columns])
+        return pa.Table.from_batches(self.to_batches(schema, columns, filter), wanted)
+
+
+@dataclass(frozen=True)
+class FileDataset:
+    """The rows of files whose columns may have other names, which Arrow's datasets cannot read."""
+
+    files: DataFiles
+    names: tuple[str, ...]
+    schema: pa.Schema
+
+    def get_fragments(self, filter: ds.Expression | None = None) -> Iterator[FileFragment]:
+        """Yields all files."""
+        yield from (FileFragment(self.files, name) for name in self.names)
+
+    def count_rows(self, filter: ds.Expression) -> int:
+        """Returns the number of rows for which a filter holds."""
+        found = (one.to_batches(self.schema, self.schema.names, filter) for one in self.get_fragments())
+        return sum(batch.num_rows for batches in found for batch in batches)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ..model.positions import ChangeNumber
-from .data_files import DataFiles
+from .data_files import DataFiles, FileDataset
 from .parts import AddedFile
 
 
@@ -71,8 +71,13 @@ class LakeTable(Protocol):
         """Returns the files: `path` (as in `DataFiles.open`), `size_bytes`, `num_records`, and, if known,
         `min.<column>` and `max.<column>`."""
 
-    def dataset(self) -> ds.Dataset:
-        """Returns the rows, see `unread`."""
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+
+    def dataset(self) -> ds.Dataset | FileDataset:
+        """Returns the rows, see `unread`: a `FileDataset` if Arrow cannot read all files with the table's
+        columns."""
 
     def exchange(
         self,
@@ -107,6 +112,15 @@ class LakeTable(Protocol):
         """
 
 
+def progress(tables: LakeTables, name: str, app_id: str) -> ChangeNumber | None:
+    """Returns the progress of an application in the newest version of a table; None if it has none or there
+    is no table."""
+    if not tables.exists(name):
+        return None
+    with tables.opened(name) as now:
+        return now.progress(app_id)
+
+
 class LakeTables(Protocol):
     """The tables of one format, by name. Picklable."""
 
@@ -129,6 +143,21 @@ class LakeTables(Protocol):
     def open_until(self, name: str, app_id: str, number: int) -> LakeTable | None:
         """Opens the newest version whose progress is at most a change number; None if there is no such
         version any more."""
+
+    def versions(self, name: str) -> list[int]:
+        """Returns the versions that can be opened, in order."""
+
+    def is_newer_than(self, name: str, version: int) -> bool:
+        """Whether a table has a version after one."""
+
+    def applications(self, name: str, after: int | None = None) -> set[str]:
+        """Returns the application ids that have recorded progress; empty without a table.
+
+        `after` selects those of later versions, as far as commits are kept; None: those of all.
+        """
+
+    def set_property(self, name: str, key: str, value: str) -> None:
+        """Sets a property of a table, also if it has another value."""
 
     def scratch_folder(self, name: str) -> str:
         """Returns a folder on the table's storage, in which batches may have temporary files."""

@@ -43,12 +43,14 @@ from ..operate.keylog_runs import REPAIR, Runs, group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts
+from ..targets.base import Target
 from ..targets.change_batch import ChangeBatch
 from ..targets.delta.target import DeltaTarget
 from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
+from ..targets.task_tables import iceberg_tables
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -234,18 +236,14 @@ class Repair:
             runs.end()
         return logbook.run_of(table)
 
-    def _batch(
-        self, target: DeltaTarget | PostgresTarget, table: str, relation: Relation, after: int, upto: int
-    ) -> ChangeBatch:
+    def _batch(self, target: Target, table: str, relation: Relation, after: int, upto: int) -> ChangeBatch:
         counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
         numbers = ChangeRange(None if after < 0 else after, upto)
         return ChangeBatch(
             table, relation, numbers, self._kept(table), counts=counts, target=target.path(table)
         )
 
-    def _merged(
-        self, target: DeltaTarget | PostgresTarget, batch: ChangeBatch, rules: Rules, logbook: KeyLog | None
-    ) -> None:
+    def _merged(self, target: Target, batch: ChangeBatch, rules: Rules, logbook: KeyLog | None) -> None:
         """Merges changes, each made for the existing row: there are no conflicts unless another process has
         changed it."""
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
@@ -293,7 +291,7 @@ class Repair:
     def _kept(self, table: str) -> str:
         return f"{self.task.home}/repairs/{lake.file_name(table)}__ct"
 
-    def _target(self, spark: SparkSession | None) -> DeltaTarget | PostgresTarget:
+    def _target(self, spark: SparkSession | None) -> Target:
         """Returns the task's target with the progress of repairs; `spark` is None for work in
         this process."""
         task, session = self.task, cast("SparkSession", spark)
@@ -305,6 +303,17 @@ class Repair:
         if task.target.database:
             return PostgresTarget(
                 session, task.target.database, task=task.name, repairs=True, locations=places
+            )
+        if task.target.type == "iceberg":
+            from ..targets.iceberg.target import IcebergTarget
+
+            return IcebergTarget(
+                session,
+                iceberg_tables(task),
+                app_id=f"{task.apply_app}/{REPAIR}",
+                local_limit_bytes=task.target.one_task,
+                merge_memory_bytes=task.apply.merge_memory,
+                locations=places,
             )
         return DeltaTarget(
             session,

@@ -12,8 +12,10 @@ from ...sources.base import Finding
 
 
 def folder_findings(task: Task) -> list[Finding]:
-    """Findings if the task's home, or the folder of its Delta targets, cannot be written to."""
-    paths = {"home": task.home} | ({} if task.target.database else {"target.path": task.target.path})
+    """Findings if the task's home, or the folder of its targets, cannot be written to."""
+    paths = {"home": task.home}
+    if task.target.type == "delta" or task.target.catalog_properties.get("warehouse") == task.target.path:
+        paths["target.path"] = task.target.path
     return [one for setting, path in paths.items() for one in _unwritable(setting, path)]
 
 

@@ -9,14 +9,15 @@ from the table, by the id of its snapshot.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertCurrentSchemaId,
@@ -104,7 +105,7 @@ class Commit:
             if not self._succeeded(made, before, refused=isinstance(error, CommitFailedException)):
                 at = 0 if before is None else before.sequence_number or 0
                 raise ConcurrentCommitError.at(self.name, at) from error
-        written.add(metadata.location, [one.size for one in self.added])
+        written.add(self.name, [one.size for one in self.added])
         snapshot = self.table.metadata.snapshot_by_id(made)
         assert snapshot is not None and snapshot.sequence_number is not None  # noqa: S101 - it was committed
         return snapshot.sequence_number
@@ -174,10 +175,47 @@ def properties_of(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
     passed over.
     """
     found = dict[str, str]()
-    while snapshot is not None:
-        said = summary_of(snapshot)
+    for one in lineage(table, snapshot):
+        said = summary_of(one)
         found = {**said, **found}
-        if any(name.startswith(PROGRESS) for name in said) or snapshot.parent_snapshot_id is None:
+        if any(name.startswith(PROGRESS) for name in said):
             break
-        snapshot = table.metadata.snapshot_by_id(snapshot.parent_snapshot_id)
     return found
+
+
+def lineage(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+    """Yields a snapshot and those that it follows, the newest first.
+
+    Snapshots in between may be expired, and those after them then have no parent. The next one is the newest
+    before them that is not only on another branch.
+    """
+    if snapshot is None:
+        return
+    known = {one.snapshot_id: one for one in table.snapshots()}
+    others: set[int] | None = None
+    while snapshot is not None:
+        yield snapshot
+        parent = known.get(snapshot.parent_snapshot_id or -1)
+        if parent is None:
+            if others is None:
+                others = _on_other_branches(table)
+            number = snapshot.sequence_number or 0
+            earlier = [
+                one
+                for one in known.values()
+                if (one.sequence_number or 0) < number and one.snapshot_id not in others
+            ]
+            parent = max(earlier, key=lambda one: one.sequence_number or 0, default=None)
+        snapshot = parent
+
+
+def _on_other_branches(table: Table) -> set[int]:
+    """Returns the ids of the snapshots that only other branches have, as far as their parents are known."""
+
+    def line(head: int) -> set[int]:
+        return {one.snapshot_id for one in ancestors_of(table.snapshot_by_id(head), table.metadata)}
+
+    refs = table.metadata.refs
+    branches = {name for name, ref in refs.items() if ref.snapshot_ref_type == SnapshotRefType.BRANCH}
+    others = {one for name in branches - {MAIN_BRANCH} for one in line(refs[name].snapshot_id)}
+    return others - (line(refs[MAIN_BRANCH].snapshot_id) if MAIN_BRANCH in refs else set())

@@ -26,10 +26,9 @@ class IcebergFiles(DataFiles):
 
     schema: str = ""
 
-    def open(self, name: str) -> pq.ParquetFile:
-        """Opens a file of the table."""
-        fs, path = filesystem(local(name))
-        return pq.ParquetFile(path, filesystem=fs, buffer_size=1 << 20)
+    def path(self, name: str) -> str:
+        """Returns the path of a file, as its file system has it."""
+        return filesystem(local(name))[1]
 
     def columns_in(self, file: pq.ParquetFile) -> Mapping[str, str]:
         """Returns the table's columns that an open file has, with their names in the file. A file without

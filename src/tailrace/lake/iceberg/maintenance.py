@@ -1,11 +1,182 @@
-"""Maintenance of Iceberg tables: joins small files, expires snapshots, and deletes files that no snapshot
-has."""
+"""Maintenance of Iceberg tables: joins small files, expires snapshots, deletes files that no snapshot has.
+
+Snapshots of the last hour stay, then one per hour (`lake.thinning`). A snapshot and those around it that are
+kept identify the files that only expired snapshots had.
+"""
 
 from __future__ import annotations
 
-from ..thinning import Past
-from .tables import IcebergTables
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+import pyarrow.fs
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.maintenance import MaintenanceTable
+from pyiceberg.table.snapshots import Snapshot
+
+from ...errors import ConcurrentCommitError
+from .. import guards
+from ..failpoints import reach
+from ..parts import AddedFile, filesystem
+from ..thinning import ORPHAN_S, Past, delete, kept_versions
+from ..tiers import TIERS, due_size
+from .commit import PROGRESS, Commit, lineage, summary_of
+from .files import local
+from .tables import IcebergTable, IcebergTables
+
+_TARGET_SIZE = "write.target-file-size-bytes"
 
 
 def maintain(tables: IcebergTables, name: str, small_files: int, past: Past) -> None:
     """Maintains a table, see `Target.maintain`."""
+    with suppress(ConcurrentCommitError):  # the next round joins the files
+        compact(tables.open(name), small_files)
+    with suppress(CommitFailedException):
+        expire(tables.open(name), past)
+
+
+def compact(now: IcebergTable, small_files: int) -> bool:
+    """Joins small files of a table once it has `small_files` of one tier, up to the table's target file size.
+    Returns whether it did.
+
+    Raises:
+        ConcurrentCommitError: another process has committed; nothing was written.
+    """
+    tiers = (*TIERS[:-1], int(now.properties.get(_TARGET_SIZE, TIERS[-1])))
+    files = sorted(now.entries.values(), key=lambda one: one.file_size_in_bytes)
+    size = due_size((one.file_size_in_bytes for one in files), small_files, tiers)
+    if size is None:
+        return False
+    reach("maintain.compact")
+    groups = list(_groups([one for one in files if one.file_size_in_bytes < size], size))
+    added = [part for group in groups for part in _joined(now, group)]
+    Commit(now.name, now.table, [one for group in groups for one in group], added).run()
+    return True
+
+
+def _groups(files: Sequence[DataFile], size: int) -> Iterator[list[DataFile]]:
+    """Yields groups of at least two files of about `size` bytes in total."""
+    group, filled = list[DataFile](), 0
+    for one in files:
+        if group and filled + one.file_size_in_bytes > size:
+            if len(group) > 1:
+                yield group
+            group, filled = [], 0
+        group.append(one)
+        filled += one.file_size_in_bytes
+    if len(group) > 1:
+        yield group
+
+
+def _joined(now: IcebergTable, group: Sequence[DataFile]) -> list[AddedFile]:
+    """Writes the rows of files to one part."""
+    part = now.files.part(now.schema)
+    for one in group:
+        with now.files.open(one.file_path) as file:
+            for batch in now.files.batches(file, now.schema):
+                part.write(batch)
+    return part.close_all()
+
+
+def expire(now: IcebergTable, past: Past, *, at: float | None = None) -> int:
+    """Expires snapshots that need not stay, deletes the files that only they have, and returns their
+    number. Snapshots of branches and tags stay."""
+    line = {one.sequence_number or 0: one for one in lineage(now.table, now.snapshot)}
+    at, times = time.time() if at is None else at, {v: one.timestamp_ms / 1000 for v, one in line.items()}
+    old = sorted(v for v, made in times.items() if made <= at - past.every_s)
+    if len(old) < 2:
+        return 0
+    sizes = dict[int, dict[str, int]]()
+
+    def files(version: int) -> dict[str, int]:
+        if version not in sizes:
+            found = now.at(line[version]).entries
+            sizes[version] = {path: one.file_size_in_bytes for path, one in found.items()}
+        return sizes[version]
+
+    def own_bytes(version: int, later: int) -> int:
+        has = files(later)
+        return sum(size for path, size in files(version).items() if path not in has)
+
+    def preferred(some: Sequence[int]) -> int:
+        with_progress = (
+            v for v in reversed(some) if any(k.startswith(PROGRESS) for k in summary_of(line[v]))
+        )
+        return next(with_progress, some[-1])
+
+    newest = sum(files(old[-1]).values())
+    kept = kept_versions(old, times, past, at, newest, own_bytes, preferred)
+    protected = {ref.snapshot_id for ref in now.table.metadata.refs.values()}
+    gone = [v for v in old[:-1] if v not in kept and line[v].snapshot_id not in protected]
+    if not gone:
+        return 0
+    unneeded = _unneeded(now, line, set(gone))
+    guards.check()
+    MaintenanceTable(now.table).expire_snapshots().by_ids([line[v].snapshot_id for v in gone]).commit()
+    reach("maintain.forget")
+    _delete(sorted(unneeded))
+    return len(gone)
+
+
+def _unneeded(now: IcebergTable, line: dict[int, Snapshot], gone: set[int]) -> set[str]:
+    """Returns the files that expired snapshots have and no other one has. A file that neither the snapshot
+    before nor the one after has is in no other one either."""
+    neighbours = {
+        one
+        for pair in pairwise(sorted(line))
+        for one in pair
+        if one not in gone and not gone.isdisjoint(pair)
+    }
+    heads = {ref.snapshot_id for ref in now.table.metadata.refs.values()}
+    others = [line[v] for v in neighbours] + [s for s in now.table.snapshots() if s.snapshot_id in heads]
+    known = dict[str, set[str]]()
+    return _files(now, [line[v] for v in gone], known) - _files(now, others, known)
+
+
+def _files(now: IcebergTable, snapshots: Iterable[Snapshot], known: dict[str, set[str]]) -> set[str]:
+    """Returns the data files, manifests and manifest lists of snapshots; `known`: the data files of manifests
+    that were read."""
+    found = set[str]()
+    for snapshot in snapshots:
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(now.table.io):
+            path = manifest.manifest_path
+            if path not in known:
+                entries = manifest.fetch_manifest_entry(now.table.io, discard_deleted=True)
+                known[path] = {one.data_file.file_path for one in entries}
+            found |= {path} | known[path]
+    return found
+
+
+def _delete(paths: Sequence[str]) -> None:
+    for path in paths:
+        fs, full = filesystem(local(path))
+        delete(fs, full)
+
+
+def sweep(now: IcebergTable, *, at: float | None = None) -> int:
+    """Deletes files in the table's folders for data and metadata that no snapshot has, once they are three
+    days old, and returns their number."""
+    table, limit = now.table, (time.time() if at is None else at) - ORPHAN_S
+    places = table.location_provider()
+    old = {
+        one.path: fs
+        for folder in (places.data_path, places.metadata_path)
+        for fs, path in [filesystem(local(folder))]
+        for one in fs.get_file_info(pyarrow.fs.FileSelector(path, allow_not_found=True, recursive=True))
+        if one.type == pyarrow.fs.FileType.File
+        and one.extension in ("parquet", "avro", "json")
+        and one.mtime.timestamp() < limit
+    }
+    if not old:
+        return 0
+    named = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
+    named |= _files(now, table.snapshots(), {})
+    known = {filesystem(local(one))[1] for one in named}
+    orphans = [path for path in old if path not in known]
+    for path in orphans:
+        delete(old[path], path)
+    return len(orphans)

@@ -8,26 +8,35 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DateType, IntegerType, LongType
 
 from ...errors import ConcurrentCommitError, PositionError, UnsupportedError
 from ...model.positions import ChangeNumber, order_key
 from .. import guards, retrying
+from ..data_files import FileDataset
 from ..parts import AddedFile, filesystem
 from ..past import LATER
+from ..tiers import TIERS
 from . import types
-from .commit import PROGRESS, Commit, properties_of, summary_of
+from .commit import PROGRESS, Commit, lineage, properties_of, summary_of
 from .files import IcebergFiles, local
 from .statistics import bound
 
@@ -38,8 +47,12 @@ PROPERTIES = {
     "write.merge.mode": "copy-on-write",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    "write.target-file-size-bytes": str(TIERS[-1]),
 }
 """Properties of every new table. Spark, too, then replaces files instead of adding delete files."""
+_SQLITE = "sqlite:///"
+_RANGES = (IntegerType, LongType, DateType)
+"""Types whose bounds are used to skip files."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +120,17 @@ class IcebergTable:
 
     def history(self, most: int) -> list[dict[str, Any]]:
         """Returns version and properties of the newest commits, see `LakeTable`."""
-        found = islice(ancestors_of(self.snapshot, self.table.metadata), most)
+        found = islice(lineage(self.table, self.snapshot), most)
         return [{"version": one.sequence_number or 0, **summary_of(one)} for one in found]
 
     def progress(self, app_id: str) -> ChangeNumber | None:
         """Returns the progress of an application in this version; None if it has none."""
         said = properties_of(self.table, self.snapshot).get(PROGRESS + app_id)
         return None if said is None else ChangeNumber(int(said))
+
+    def at(self, snapshot: Snapshot | None) -> IcebergTable:
+        """Returns another version of the table."""
+        return IcebergTable(self.name, self.table, snapshot)
 
     @cached_property
     def entries(self) -> dict[str, DataFile]:
@@ -140,7 +157,7 @@ class IcebergTable:
     def data_files(self, column: str = "") -> list[dict[str, Any]]:
         """Returns the files, see `LakeTable`; ranges only of integers and dates."""
         one = next((f for f in self.iceberg_schema.fields if f.name == column), None)
-        ranges = one is not None and isinstance(one.field_type, (IntegerType, LongType, DateType))
+        ranges = one is not None and isinstance(one.field_type, _RANGES)
         found = list[dict[str, Any]]()
         for path, file in self.entries.items():
             said: dict[str, Any] = {
@@ -153,21 +170,38 @@ class IcebergTable:
             found.append(said)
         return found
 
-    def dataset(self) -> ds.Dataset:
-        """Returns the rows. Files with the columns of the version are read as they are, others are read at
-        once."""
-        files, schema = self.files, self.schema
-        plain, others = list[ds.Dataset](), list[pa.RecordBatch]()
-        for path in self.entries:
-            with files.open(path) as file:
-                known = files.columns_in(file)
-                kinds = {f.name: f.type for f in file.schema_arrow}
-                if all(known.get(f.name) == f.name and kinds[f.name] == f.type for f in schema):
-                    fs, full = filesystem(local(path))
-                    plain.append(ds.dataset(full, schema, format="parquet", filesystem=fs))
-                else:
-                    others += files.batches(file, schema)
-        return ds.dataset([*plain, ds.dataset(pa.Table.from_batches(others, schema))])
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return self.table.properties
+
+    def dataset(self) -> ds.Dataset | FileDataset:
+        """Returns the rows, see `LakeTable`."""
+        files, schema, parquet = self.files, self.schema, ds.ParquetFileFormat()
+        fs, fragments = filesystem(files.folder)[0], list[ds.Fragment]()
+        for path, file in self.entries.items():
+            with files.open(path) as opened:
+                known, have = files.columns_in(opened), set(opened.schema_arrow.names)
+            if any(known.get(name, "") != (name if name in have else "") for name in schema.names):
+                return FileDataset(files, tuple(self.entries), schema)
+            ranges = self._range_of(file)
+            fragments.append(parquet.make_fragment(filesystem(local(path))[1], fs, ranges))
+        return ds.FileSystemDataset(fragments, schema, parquet, fs)
+
+    def _range_of(self, file: DataFile) -> ds.Expression:
+        """Returns a condition that holds for all rows of a file, by its bounds of integers and dates."""
+        found = pc.scalar(True)
+        for one in self.iceberg_schema.fields:
+            if not isinstance(one.field_type, _RANGES):
+                continue
+            low, high = (
+                bound(one.field_type, (side or {}).get(one.field_id))
+                for side in (file.lower_bounds, file.upper_bounds)
+            )
+            if low is not None and high is not None:
+                column = pc.field(one.name)
+                found &= ((column >= low) | column.is_null()) & ((column <= high) | column.is_null())
+        return found
 
     def exchange(
         self,
@@ -178,6 +212,9 @@ class IcebergTable:
         info: Mapping[str, str],
     ) -> int:
         """Replaces files in one commit on exactly this version, see `LakeTable`."""
+        now = self.table.current_snapshot()
+        if now != self.snapshot:
+            raise ConcurrentCommitError.at(self.name, self.version, now.sequence_number if now else None)
         gone = [self.entries[file["path"]] for file in removed]
         return Commit(self.name, self.table, gone, added, {app_id: end}, info).run()
 
@@ -276,6 +313,36 @@ class IcebergTables:
         table = self.catalog.load_table(_identifier(name))
         return sorted(one.sequence_number or 0 for one in _snapshots(table))
 
+    def is_newer_than(self, name: str, version: int) -> bool:
+        """Whether a table has a version after one."""
+        return self.exists(name) and self.open(name).version > version
+
+    def applications(self, name: str, after: int | None = None) -> set[str]:
+        """Returns the application ids that have recorded progress, see `LakeTables`."""
+        if not self.exists(name):
+            return set()
+        table = self.catalog.load_table(_identifier(name))
+        found, before = dict[str, str](), dict[str, str]()
+        for one in reversed(list(_snapshots(table))):
+            said = {k: n for k, n in summary_of(one).items() if k.startswith(PROGRESS)}
+            if after is not None and (one.sequence_number or 0) <= after:
+                before = said or before
+                continue
+            # Each commit repeats the progress of all applications.
+            found |= {k: n for k, n in said.items() if before.get(k) != n}
+        return {name.removeprefix(PROGRESS) for name in found}
+
+    def set_property(self, name: str, key: str, value: str) -> None:
+        """Sets a property of a table."""
+        guards.check()
+
+        def once() -> None:
+            self.catalog.load_table(_identifier(name)).transaction().set_properties(
+                {key: value}
+            ).commit_transaction()
+
+        retrying.retried(once, CommitFailedException)
+
     def create(
         self,
         name: str,
@@ -300,6 +367,11 @@ class IcebergTables:
         except TableAlreadyExistsError:
             return
 
+    def rename(self, old: str, new: str) -> None:
+        """Renames a table, in one step."""
+        self.catalog.create_namespace_if_not_exists(_identifier(new)[:-1])
+        self.catalog.rename_table(_identifier(old), _identifier(new))
+
     def drop(self, name: str) -> None:
         """Removes a table and its files; does nothing if it does not exist."""
         guards.check()
@@ -318,9 +390,12 @@ def _identifier(name: str) -> tuple[str, ...]:
 
 def _snapshots(table: Table) -> Iterator[Snapshot]:
     """Yields the snapshots of a table's main branch, the newest first."""
-    yield from ancestors_of(table.current_snapshot(), table.metadata)
+    yield from lineage(table, table.current_snapshot())
 
 
 @lru_cache(maxsize=64)
 def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    return load_catalog(name, **dict(properties))
+    said = dict(properties)
+    if (file := said.get("uri", "")).startswith(_SQLITE):
+        Path(file.removeprefix(_SQLITE)).parent.mkdir(parents=True, exist_ok=True)
+    return load_catalog(name, **said)

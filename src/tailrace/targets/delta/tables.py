@@ -11,18 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ...errors import AGAIN, ConcurrentCommitError, OvertakenError
 from ...lake import delta as lake
-from ...lake import guards, written
+from ...lake import guards, log_retention, written
 from ...lake.data_files import DataFiles
 from ...lake.failpoints import reach
 from ...lake.past import at_version
 from ...model.positions import ChangeNumber, order_key
 from . import table_info
+from .applications import applications
 
 _FILE = ("path", "size_bytes", "num_records")
 
@@ -88,6 +90,11 @@ class DeltaLakeTable:
         names = [n for n in (*_FILE, f"min.{column}", f"max.{column}") if n in found.column_names]
         rows: list[dict[str, Any]] = found.select(names).to_pylist()
         return rows
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        return {k: v for k, v in self.delta.metadata().configuration.items() if v is not None}
 
     def dataset(self) -> ds.Dataset:
         """Returns the rows."""
@@ -174,6 +181,27 @@ class DeltaTables:
             if order_key(lake.reached(found, app_id)) <= number:
                 return DeltaLakeTable(name, found)
         return None
+
+    def versions(self, name: str) -> list[int]:
+        """Returns the versions that can be opened, in order."""
+        return log_retention.versions(name)
+
+    def is_newer_than(self, name: str, version: int) -> bool:
+        """Whether a table has a version after one, by one file access."""
+        fs, folder = lake.filesystem(name)
+        found = fs.get_file_info(f"{folder}/_delta_log/{version + 1:020}.json")
+        return bool(found.type == pyarrow.fs.FileType.File)
+
+    def applications(self, name: str, after: int | None = None) -> set[str]:
+        """Returns the application ids that have recorded progress, see `LakeTables`."""
+        return applications(name, after)
+
+    def set_property(self, name: str, key: str, value: str) -> None:
+        """Sets a property of a table."""
+        guards.check()
+        lake.retried(
+            lambda: DeltaTable(name).alter.set_table_properties({key: value}, raise_if_not_exists=False)
+        )
 
     def scratch_folder(self, name: str) -> str:
         """Returns the table's folder."""

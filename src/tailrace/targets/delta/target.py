@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from ...lake import delta as lake
-from ...lake.thinning import Past, thin
+from ...lake.thinning import Past, sweep, thin
 from ...model.change import Relation
 from ..base import Constraints
 from ..lake.layout import refuse_layout
@@ -119,6 +119,10 @@ class DeltaTarget(LakeTarget[DeltaTables]):
             else:
                 lake.compact(path, small_files)
                 thin(path, past)
+
+    def sweep(self, table: str) -> None:
+        """Deletes files that no commit refers to, once they are three days old."""
+        sweep(self.path(table))
 
     def loads_parts(self, table: str) -> bool:
         """Whether the table is loaded without the JVM. Files of a shared table must be replaceable for

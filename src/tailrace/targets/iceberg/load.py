@@ -1,17 +1,14 @@
-"""Loads rows into Iceberg targets, and reads their rows in Spark."""
+"""Loads rows into Iceberg targets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...execution import over_rows
 from ...lake.failpoints import reach
-from ...lake.iceberg.files import IcebergFiles
-from ...lake.iceberg.tables import IcebergTable, IcebergTables
+from ...lake.iceberg.tables import IcebergTables
 from ...lake.table import LakeTable
 from ...model.change import Relation
 from ...model.types import schema_of, spark_type
@@ -22,7 +19,7 @@ from ..parts import Parts
 from .layout import Replacement, create
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def load(
@@ -59,34 +56,3 @@ def load_partition(
     checked_schema(now)
     files, _ = write_parts(rows, PartTask(now.files, schema_of(relation.columns)))
     return exchange_partition(tables, name, app, files, after, partition, checked_schema)
-
-
-@dataclass(frozen=True)
-class _ReadFiles:
-    """Reads the files whose names are in the rows."""
-
-    files: IcebergFiles
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for name in batch.column(0).to_pylist():
-                with self.files.open(name) as file:
-                    yield from self.files.batches(file, self.schema)
-
-
-def rows_of(spark: SparkSession, table: IcebergTable) -> DataFrame:
-    """Returns the rows of a version in Spark, which needs no Iceberg runtime."""
-    import json
-
-    from pyspark.sql.types import StructType
-
-    from ...lake.delta import schema_json
-
-    schema = pa.schema([f.with_nullable(True) for f in table.schema])
-    shape = StructType.fromJson(json.loads(schema_json(schema)))
-    names = [(name,) for name in table.entries]
-    if not names:
-        return spark.createDataFrame([], shape)
-    files = spark.createDataFrame(names, "name string").repartition(len(names))
-    return over_rows(files, _ReadFiles(table.files, schema), shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...lake.iceberg.maintenance import maintain
+from ...lake.iceberg.maintenance import maintain, sweep
 from ...lake.iceberg.tables import IcebergTables
 from ...lake.thinning import Past
 from ...model.change import Relation
@@ -15,8 +15,9 @@ from ..lake.target import LakeTarget
 from ..multi_source import TargetLocation
 from ..parts import Parts
 from ..plans import Limits
+from ..spark_rows import spark_rows
 from . import layout
-from .load import load, load_partition, rows_of
+from .load import load, load_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,7 @@ class IcebergTarget(LakeTarget[IcebergTables]):
         return self._tables.open(self.path(table)).rule_columns
 
     def _rows(self, path: str) -> DataFrame:
-        return rows_of(self._spark, self._tables.open(path))
+        return spark_rows(self._spark, self._tables.open(path))
 
     def constraints(self, table: str) -> Constraints:
         """Returns the constraints of the table: its required columns; empty if it does not exist."""
@@ -90,6 +91,11 @@ class IcebergTarget(LakeTarget[IcebergTables]):
             return
         with self._locks[name]:
             maintain(self._tables, name, small_files, past)
+
+    def sweep(self, table: str) -> None:
+        """Deletes files that no snapshot has, once they are three days old."""
+        if self.exists(table):
+            sweep(self._tables.open(self.path(table)))
 
     def loads_parts(self, table: str) -> bool:
         """Whether the table is loaded without the JVM: always."""

@@ -120,6 +120,10 @@ class LakeTarget(Generic[_T]):
         """Returns the rows of a table in Spark."""
         raise NotImplementedError
 
+    def sweep(self, table: str) -> None:
+        """Deletes old files that no version of the table has; killed processes leave them."""
+        raise NotImplementedError
+
     def merge(self, batches: Sequence[ChangeBatch]) -> list[MergeResult | TailraceError]:
         """Merges batches: tables in parallel, batches of one target one after the other."""
         prepared = [self._prepared(batch) for batch in batches]

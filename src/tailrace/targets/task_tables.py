@@ -1,0 +1,39 @@
+"""The tables of a task's targets, if they are made of files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+from .delta.tables import DeltaTables
+
+if TYPE_CHECKING:
+    from ..config.task import Task
+    from ..lake.iceberg.tables import IcebergTables
+    from ..lake.table import LakeTables
+
+
+def target_tables(task: Task) -> LakeTables:
+    """Returns the tables of a task's targets. Not for a target that is a database."""
+    return iceberg_tables(task) if task.target.type == "iceberg" else DeltaTables(task.target.path)
+
+
+def iceberg_tables(task: Task) -> IcebergTables:
+    """Returns the Iceberg tables of a task's targets.
+
+    Raises:
+        ConfigError: pyiceberg is not installed.
+    """
+    try:
+        from ..lake.iceberg.tables import IcebergTables
+    except ImportError as error:
+        raise ConfigError(
+            f"Iceberg targets need pyiceberg: {error}",
+            where="target.type",
+            hint="pip install 'tailrace[iceberg]'",
+        ) from None
+    properties = task.target.catalog_properties
+    name = properties.pop("name")
+    # Other catalogs decide where their tables are.
+    warehouse = properties.get("warehouse", "") if properties["type"] == "sql" else ""
+    return IcebergTables(name, tuple(sorted(properties.items())), warehouse, task.target.table_name)
