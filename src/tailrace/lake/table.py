@@ -105,7 +105,7 @@ class LakeTable(Protocol):
     ) -> int:
         """Adds files to the newest version, whatever other files it has, and returns the new version.
 
-        `start` is the expected progress; -1 if there is none.
+        `start` is the expected progress; -1 if the table has no progress.
 
         Raises:
             ConcurrentCommitError: the progress is not `start` any more; nothing was written.
