@@ -8,6 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+import psycopg
+from psycopg import sql
+
 from tailrace.config.task import Task, load
 from tailrace.errors import TailraceError
 from tailrace.lake import log
@@ -97,6 +100,10 @@ def _ordered(at: Round, file: Path, url: str) -> bool:
         if action is None and (state in CALM or one["table"] not in there):
             continue
         at.say(f"  {one['table']} is {state}: {why}")
+        if "no replica identity" in why:
+            with psycopg.connect(url, autocommit=True) as db:
+                name = sql.Identifier(*one["table"].split(".", 1))
+                db.execute(sql.SQL("alter table {} replica identity full").format(name))
         if action:
             tailrace(action, file, one["table"])
         given = True

@@ -11,6 +11,8 @@ alter table m.wander replica identity full;
 """
 NAMED_BACK = "alter table if exists m.wandered rename to wander"
 """What a server that was killed between two statements leaves to do."""
+LAST = "insert into m.wander (id) select coalesce(max(id), 0) + 1 from m.wander"
+"""A change that tells of the newest layout: those behind a DDL may have found no row."""
 DAYS = ("2026-03-01", "2026-04-01")
 FACTS = """
 select c.relreplident, t.typname,

@@ -175,6 +175,7 @@ class Load:
             one.join(300)
         with psycopg.connect(self._writers[0].url(), autocommit=True) as session:
             session.execute(ddl.NAMED_BACK.encode())
+            session.execute(ddl.LAST.encode())
         return sum(w.done for w in self._writers)
 
     @property

@@ -54,7 +54,7 @@ def validate(task: Task, file: Path, url: str, judged: Counter[str], *, applied:
     yield from _validated(task, file, url, judged, applied=applied)
     due = ["changes", "TRACKING"] + ["LOG"] * (task.maintenance.keep_log > 0)
     due += ["targets", "status"] if applied else []
-    due += ["OpenEdge's tables"] * task.store.openedge
+    due += ["OpenEdge's tables"] * (applied and task.store.openedge)
     due += ["key log", "row counts"] * (applied and task.keylog.mode == "all")
     due += ["replayed"] * (not task.target.database)
     if task.retention.keep != math.inf:  # all that has changes may be gone
@@ -80,7 +80,7 @@ def _validated(task: Task, file: Path, url: str, judged: Counter[str], *, applie
                 yield from _target(task, db, table, now[table], judged)
     yield from _log(task, judged)
     yield from _changes(task, sorted(baselines), judged)
-    if task.store.openedge:
+    if applied and task.store.openedge:
         yield from _openedge(task, sorted(baselines), judged)
     if not task.target.database:
         yield from _replayed(task, now, baselines, judged)
