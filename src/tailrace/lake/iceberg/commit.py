@@ -16,6 +16,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import (
@@ -24,6 +25,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
+    TableUpdate,
 )
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
@@ -40,6 +42,22 @@ MANIFESTS = 16
 _MANIFEST_BYTES = 8 << 20
 _READ_BACK_S = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Delays before a commit with an unknown result is looked up."""
+
+
+class _Transaction(Transaction):
+    """A transaction that computes the resulting metadata once per update; pyiceberg copies all snapshots each
+    time that it reads them."""
+
+    _known: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with the staged updates."""
+        if not self._updates:
+            return self._table.metadata
+        if self._known is None or self._known[0] is not self._updates:
+            self._known = self._updates, super().table_metadata
+        return self._known[1]
 
 
 class _Exchange(_OverwriteFiles):
@@ -84,7 +102,7 @@ class Commit:
         """
         table, metadata = self.table, self.table.metadata
         before = table.current_snapshot()
-        transaction = Transaction(table)
+        transaction = _Transaction(table)
         if self.schema is not None:
             newest = max(one.schema_id for one in metadata.schemas)
             schema = Schema(*self.schema.fields, schema_id=newest + 1)

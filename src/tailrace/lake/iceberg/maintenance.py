@@ -1,13 +1,14 @@
 """Maintenance of Iceberg tables: joins small files, expires snapshots, deletes files that no snapshot has.
 
-Snapshots of the last hour stay, then one per hour (`lake.thinning`). A snapshot and those around it that are
-kept identify the files that only expired snapshots had.
+The newest snapshots stay, one per minute of the last hour, and then one per hour (`lake.thinning`). The
+snapshots around an expired one that stay identify the files that only expired snapshots had.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -27,7 +28,11 @@ from .commit import PROGRESS, Commit, lineage, summary_of
 from .files import local
 from .tables import IcebergTable, IcebergTables
 
+NEWEST = 100
+"""The number of newest snapshots that always stay."""
 _TARGET_SIZE = "write.target-file-size-bytes"
+_UNNEEDED = "tailrace-unneeded-"
+"""Prefix of the names of lists of files that no snapshot has any more, in the folder for metadata."""
 
 
 def maintain(tables: IcebergTables, name: str, small_files: int, past: Past) -> None:
@@ -82,13 +87,38 @@ def _joined(now: IcebergTable, group: Sequence[DataFile]) -> list[AddedFile]:
 
 
 def expire(now: IcebergTable, past: Past, *, at: float | None = None) -> int:
-    """Expires snapshots that need not stay, deletes the files that only they have, and returns their
-    number. Snapshots of branches and tags stay."""
+    """Expires snapshots that need not stay, and returns their number. Files that only they have are deleted
+    after `past.every_s`, because readers may have opened them. Snapshots of branches and tags stay."""
+    at = time.time() if at is None else at
+    _delete_due(now, at - past.every_s)
     line = {one.sequence_number or 0: one for one in lineage(now.table, now.snapshot)}
-    at, times = time.time() if at is None else at, {v: one.timestamp_ms / 1000 for v, one in line.items()}
-    old = sorted(v for v, made in times.items() if made <= at - past.every_s)
-    if len(old) < 2:
+    kept = _kept(now, line, past, at) | {now.version}
+    protected = {ref.snapshot_id for ref in now.table.metadata.refs.values()}
+    gone = {v for v in line.keys() - kept if line[v].snapshot_id not in protected}
+    if not gone:
         return 0
+    unneeded = _unneeded(now, line, gone)
+    guards.check()
+    MaintenanceTable(now.table).expire_snapshots().by_ids(
+        [line[v].snapshot_id for v in sorted(gone)]
+    ).commit()
+    reach("maintain.forget")
+    fs, folder = filesystem(local(now.table.location_provider().metadata_path))
+    with fs.open_output_stream(f"{folder}/{_UNNEEDED}{int(at * 1000)}.json") as out:
+        out.write(json.dumps(sorted(unneeded)).encode())
+    return len(gone)
+
+
+def _kept(now: IcebergTable, line: Mapping[int, Snapshot], past: Past, at: float) -> set[int]:
+    """Returns the versions that stay: the newest ones, one per minute up to `past.every_s`, and then those
+    that `kept_versions` selects. A catalog's metadata has all snapshots, and is written by every commit."""
+    times = {version: one.timestamp_ms / 1000 for version, one in line.items()}
+    old = sorted(v for v, made in times.items() if made <= at - past.every_s)
+    young = sorted(times.keys() - set(old))
+    minutes = {int(times[v] // 60): v for v in young}
+    kept = {*young[-NEWEST:], *minutes.values(), *past.pinned.intersection(young)}
+    if len(old) < 2:
+        return kept | set(old)
     sizes = dict[int, dict[str, int]]()
 
     def files(version: int) -> dict[str, int]:
@@ -102,26 +132,35 @@ def expire(now: IcebergTable, past: Past, *, at: float | None = None) -> int:
         return sum(size for path, size in files(version).items() if path not in has)
 
     def preferred(some: Sequence[int]) -> int:
-        with_progress = (
-            v for v in reversed(some) if any(k.startswith(PROGRESS) for k in summary_of(line[v]))
-        )
-        return next(with_progress, some[-1])
+        ours = (v for v in reversed(some) if any(k.startswith(PROGRESS) for k in summary_of(line[v])))
+        return next(ours, some[-1])
 
     newest = sum(files(old[-1]).values())
-    kept = kept_versions(old, times, past, at, newest, own_bytes, preferred)
-    protected = {ref.snapshot_id for ref in now.table.metadata.refs.values()}
-    gone = [v for v in old[:-1] if v not in kept and line[v].snapshot_id not in protected]
-    if not gone:
-        return 0
-    unneeded = _unneeded(now, line, set(gone))
-    guards.check()
-    MaintenanceTable(now.table).expire_snapshots().by_ids([line[v].snapshot_id for v in gone]).commit()
-    reach("maintain.forget")
-    _delete(sorted(unneeded))
-    return len(gone)
+    return kept | kept_versions(old, times, past, at, newest, own_bytes, preferred)
 
 
-def _unneeded(now: IcebergTable, line: dict[int, Snapshot], gone: set[int]) -> set[str]:
+def _lists(now: IcebergTable) -> Iterator[tuple[pyarrow.fs.FileSystem, str, float]]:
+    """Yields the lists of files that no snapshot has: file system, path, and time."""
+    fs, folder = filesystem(local(now.table.location_provider().metadata_path))
+    for one in fs.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True)):
+        if one.base_name.startswith(_UNNEEDED):
+            yield fs, one.path, int(one.base_name.removeprefix(_UNNEEDED).removesuffix(".json")) / 1000
+
+
+def _listed(fs: pyarrow.fs.FileSystem, path: str) -> list[str]:
+    with fs.open_input_stream(path) as file:
+        return list(json.loads(file.read()))
+
+
+def _delete_due(now: IcebergTable, limit: float) -> None:
+    """Deletes the files of lists that were written before a time, and the lists."""
+    for fs, path, made in _lists(now):
+        if made <= limit:
+            _delete(_listed(fs, path))
+            delete(fs, path)
+
+
+def _unneeded(now: IcebergTable, line: Mapping[int, Snapshot], gone: set[int]) -> set[str]:
     """Returns the files that expired snapshots have and no other one has. A file that neither the snapshot
     before nor the one after has is in no other one either."""
     neighbours = {
@@ -170,11 +209,13 @@ def sweep(now: IcebergTable, *, at: float | None = None) -> int:
         if one.type == pyarrow.fs.FileType.File
         and one.extension in ("parquet", "avro", "json")
         and one.mtime.timestamp() < limit
+        and not one.base_name.startswith(_UNNEEDED)
     }
     if not old:
         return 0
     named = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
     named |= _files(now, table.snapshots(), {})
+    named |= {file for fs, path, _ in _lists(now) for file in _listed(fs, path)}  # deleted when they are due
     known = {filesystem(local(one))[1] for one in named}
     orphans = [path for path in old if path not in known]
     for path in orphans:
