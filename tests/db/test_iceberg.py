@@ -40,7 +40,10 @@ def rows(task: Task, table: str, version: int | None = None) -> list[dict[str, A
 @pytest.fixture
 def task(tmp_path: Path, database: str, db: psycopg.Connection) -> Task:
     db.execute(SCHEMA)
-    return load(write_task(tmp_path, database, target=", type: iceberg"))
+    file = write_task(tmp_path, database, target=", type: iceberg")
+    parts = "{m.keyed: {partition: ['bucket(2, id)'], sort: [id]}, m.part: {partition: [month(day)]}}"
+    file.write_text(f"{file.read_text()}\ntables: {parts}\n")
+    return load(file)
 
 
 def check(task: Task, writer: Writer) -> None:
@@ -152,10 +155,11 @@ def test_the_past_validation_repair_and_the_end(
     shown = {one.table: one for one in status(task).tables}
     assert shown["m.keyed"].behind == 0
     assert validated(task, spark).equal
-    iceberg_tables(task).catalog.load_table("m.keyed").delete("id = 1")
+    iceberg_tables(task).catalog.load_table("m.whole").delete("id = 1")
     report = validated(task, spark, repair=True)
     assert not report.equal
     assert validated(task, spark).equal
+    assert {row["id"] for row in rows(task, "m.whole")} == {1, 2, 3}
     assert {row["id"] for row in rows(task, "m.keyed")} == {1, 2, 3, 5, 6, 7, 8, 9}
     drop(task, dry_run=False, targets=True)
     assert not iceberg_tables(task).exists("m.keyed")

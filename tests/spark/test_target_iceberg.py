@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from tailrace.formats.shape import arrow_rows
+from tailrace.lake.iceberg.partitions import UNPARTITIONED, PhysicalLayout
 from tailrace.lake.iceberg.tables import IcebergTables
 from tailrace.targets.base import Target
 from tailrace.targets.iceberg.target import IcebergTarget
@@ -72,10 +73,14 @@ class _Iceberg:
             app_id="test",
             local_limit_bytes=self.limit,
             locations=self.places(),
+            physical=self.physical,
         )
 
     def places(self) -> Any:
         return None
+
+    def physical(self, _: str) -> PhysicalLayout:
+        return UNPARTITIONED
 
     def catalog(self, target: Target) -> Catalog:
         assert isinstance(target, IcebergTarget)
@@ -117,6 +122,12 @@ class TestSharded(_Iceberg, PlanConformance, KeylessConformance, TargetCase):
         )
         assert (done.plan, done.inserted, done.updated, done.deleted) == ("rewrite", 0, 1, 1)
         self.same(spark, filled, (2, "b", 2), (3, "c", 1.5))
+
+
+@pytest.mark.slow
+class TestPartitioned(_Iceberg, TargetConformance):
+    def physical(self, _: str) -> PhysicalLayout:
+        return PhysicalLayout(("id",), ("id",))
 
 
 class TestMapped(_Iceberg, MappedTargetConformance):

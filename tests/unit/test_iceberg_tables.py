@@ -14,12 +14,14 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import GreaterThan
 from pyiceberg.table import Table
+from pyiceberg.transforms import TruncateTransform
 
-from tailrace.errors import ApplyError, ConcurrentCommitError, PositionError, UnsupportedError
+from tailrace.errors import ApplyError, ConcurrentCommitError, ConfigError, PositionError, UnsupportedError
 from tailrace.lake.iceberg import commit as commits
 from tailrace.lake.iceberg import maintenance
 from tailrace.lake.iceberg.commit import Commit
 from tailrace.lake.iceberg.maintenance import compact, expire, sweep
+from tailrace.lake.iceberg.partitions import PhysicalLayout
 from tailrace.lake.iceberg.tables import IcebergTable, IcebergTables
 from tailrace.lake.thinning import Past
 from tailrace.model.types import arrow_type
@@ -307,3 +309,93 @@ def test_a_commit_without_files_has_columns_and_progress(tables: IcebergTables) 
     now = tables.open(NAME)
     assert Commit(NAME, now.table, progress={"a": 7}).run() == 2
     assert (tables.open(NAME).progress("a"), ids(tables)) == (7, [1])
+
+
+PARTITIONED = pa.schema(
+    [("id", pa.int64()), ("made", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("region", pa.string())]
+)
+
+
+def partitioned(tables: IcebergTables, *partition: str, sort: tuple[str, ...] = ()) -> IcebergTable:
+    tables.create("shop.parts", PARTITIONED, physical=PhysicalLayout(partition, sort))
+    return tables.open("shop.parts")
+
+
+def some_rows(count: int) -> pa.Table:
+    day = dt.date(1968, 12, 30)
+    return pa.table(
+        [
+            [None if n == 3 else n * 7 - 20 for n in range(count)],
+            [None if n == 5 else dt.datetime(1969, 12, 31, 20, tzinfo=dt.timezone.utc) + dt.timedelta(hours=n) for n in range(count)],
+            [None if n == 7 else day + dt.timedelta(days=40 * n) for n in range(count)],
+            [None if n == 9 else "ab"[n % 2] for n in range(count)],
+        ],
+        schema=PARTITIONED,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["bucket(4, id)", "bucket(3, day)", "year(day)", "month(made)", "day(made)", "hour(made)", "day(day)", "region", "day", "id"])  # fmt: skip
+def test_rows_have_the_partitions_of_the_specification(tables: IcebergTables, text: str) -> None:
+    now, rows = partitioned(tables, text), some_rows(24)
+    part = now.files.part(PARTITIONED)
+    for batch in rows.to_batches(max_chunksize=10):
+        part.write(batch)
+    now.exchange([], part.close_all(), "a", 1, {})
+    found = tables.open("shop.parts")
+    (field,) = found.table.spec().fields
+    name, kind = (
+        found.iceberg_schema.find_column_name(field.source_id),
+        found.iceberg_schema.find_type(field.source_id),
+    )
+    expect = field.transform.transform(kind)  # pyiceberg's, row by row
+    total = 0
+    for path, entry in found.entries.items():
+        with found.files.open(path) as file:
+            values = file.read().column(name).to_pylist()
+        total += len(values)
+        assert {expect(plain(value)) for value in values} == {entry.partition[0]}
+    assert total == 24
+    assert (
+        found.table.scan().to_arrow().sort_by("id")["id"].to_pylist() == rows.sort_by("id")["id"].to_pylist()
+    )
+    assert found.table.scan(row_filter="id = 8").to_arrow()["id"].to_pylist() == [8]
+
+
+def plain(value: Any) -> Any:
+    """A value as Iceberg has it."""
+    if isinstance(value, dt.datetime):
+        return int((value - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)) / dt.timedelta(microseconds=1))
+    return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
+
+
+def test_files_of_a_partition_are_joined_and_sorted(tables: IcebergTables) -> None:
+    partitioned(tables, "region", "bucket(2, id)", sort=("made", "id"))
+    for n in range(3):
+        now = tables.open("shop.parts")
+        part = now.files.part(PARTITIONED)
+        part.write(some_rows(24).slice(16 - 8 * n, 8))
+        now.exchange([], part.close_all(), "a", n + 1, {})
+    assert compact(tables.open("shop.parts"), 3)
+    found = tables.open("shop.parts")
+    joined = [entry for entry in found.entries.values() if entry.sort_order_id]
+    assert joined and len(joined) == len({tuple(str(one.partition[n]) for n in range(2)) for one in joined})
+    for entry in joined:
+        with found.files.open(entry.file_path) as file:
+            made = [one for one in file.read()["made"].to_pylist() if one is not None]
+        assert made == sorted(made)
+    assert found.table.scan().to_arrow().num_rows == 24
+
+
+def test_partitions_that_do_not_fit_are_refused(tables: IcebergTables) -> None:
+    for text, why in (
+        ("bucket(4, region)", "cannot be partitioned"),
+        ("day(id)", "cannot"),
+        ("no", "no column"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            partitioned(tables, text)
+    put(tables.open(NAME), 1, (1, "a"))
+    with tables.catalog.load_table(NAME).update_spec() as update:
+        update.add_field("v", TruncateTransform(3), "v3")
+    with pytest.raises(UnsupportedError, match="partitioned by truncate"):
+        put(tables.open(NAME), 2, (2, "b"))

@@ -26,7 +26,7 @@ from ..targets.delta.tables import DeltaTables
 from ..targets.lake.layout import mark
 from ..targets.multi_source import TargetLocation
 from ..targets.rule_columns import added_by, rules_of
-from ..targets.task_tables import iceberg_tables
+from ..targets.task_tables import iceberg_tables, physical_layout
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -211,7 +211,7 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
         from ..lake.iceberg.files import IcebergFiles
         from ..targets.iceberg.landing import IcebergLanding
 
-        return IcebergLanding(None, files=IcebergFiles(folder, address["schema"]))
+        return IcebergLanding(None, files=IcebergFiles(folder, address["schema"], address["spec"]))
     from ..targets.postgresql.connection import Database
     from ..targets.postgresql.load import PostgresLanding
 
@@ -224,9 +224,10 @@ def _targets(task: Task) -> Callable[[TargetLocation, str], Landing]:
         from ..targets.iceberg.landing import IcebergLanding
 
         tables, owned = iceberg_tables(task), partial(claim, owner=owner_of(task))
-        return lambda at, _: IcebergLanding(
-            tables, tables.name(at.target), task.apply_app, at.partition, owned
-        )
+        return lambda at, table: IcebergLanding(
+            tables, tables.name(at.target), task.apply_app, at.partition, owned,
+            physical=physical_layout(task, table),
+        )  # fmt: skip
     if not task.target.database:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)

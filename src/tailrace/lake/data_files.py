@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from .filestats import width
-from .parts import ROW_GROUP, Part, filesystem
+from .parts import ROW_GROUP, Part, PartWriter, filesystem
 from .reading import fitted
 
 _LEAST_ROWS = 1024
@@ -70,7 +70,7 @@ class DataFiles:
         for batch in file.iter_batches(rows, row_groups=groups, columns=names, use_threads=False):
             yield fitted(batch.select(names).rename_columns(have), wanted)
 
-    def part(self, schema: pa.Schema, *, name: str = "part") -> Part:
+    def part(self, schema: pa.Schema, *, name: str = "part") -> PartWriter:
         """Returns a new part with these columns."""
         return Part(self.folder, schema, name=name)
 

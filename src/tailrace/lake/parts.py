@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,14 +34,20 @@ _WORDS = frozenset(
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A closed Parquet part, ready to be committed: path in the table, bytes, rows, Delta statistics (JSON),
-    modification time (ms)."""
+    """A closed part, ready to be committed: path in the table, bytes, rows, statistics (JSON, in the form of
+    the table's format), modification time (ms), and the paths of further files if it has several."""
 
     path: str
     size: int
     rows: int
     stats: str
     modified: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        return (self.path, *self.others)
 
     def to_json(self) -> str:
         """Returns the part as JSON text, which tasks send to the driver."""
@@ -49,7 +56,8 @@ class AddedFile:
     @staticmethod
     def from_json(text: str) -> AddedFile:
         """Returns the part that `to_json` wrote."""
-        return AddedFile(**json.loads(text))
+        said = json.loads(text)
+        return AddedFile(**(said | {"others": tuple(said["others"])}))
 
 
 def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
@@ -64,6 +72,25 @@ def filesystem(table: str) -> tuple[pa.fs.FileSystem, str]:
         fs, path = pa.fs.FileSystem.from_uri(table)
         return fs, path
     return pa.fs.LocalFileSystem(), str(Path(table).absolute())
+
+
+class PartWriter(Protocol):
+    """Writes rows to one or more files of a table, which belong to the table once they are committed."""
+
+    rows: int
+    """The number of rows written so far."""
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds rows."""
+
+    def close(self) -> AddedFile | None:
+        """Finishes the files; None if nothing was written."""
+
+    def close_all(self) -> list[AddedFile]:
+        """Finishes the files; empty if nothing was written."""
+
+    def discard(self) -> None:
+        """Deletes the files."""
 
 
 class Part:

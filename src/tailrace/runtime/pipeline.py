@@ -57,7 +57,7 @@ from ..targets.lake.target import LakeTarget
 from ..targets.multi_source import TargetLocation
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
-from ..targets.task_tables import iceberg_tables
+from ..targets.task_tables import iceberg_tables, physical_layout
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
 from ..validate.validation import validate
@@ -352,6 +352,7 @@ def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Targ
             local_limit_bytes=task.target.one_task,
             merge_memory_bytes=task.apply.merge_memory,
             locations=places,
+            physical=partial(physical_layout, task),
         )
     return DeltaTarget(
         spark,

@@ -9,6 +9,7 @@ from .delta.tables import DeltaTables
 
 if TYPE_CHECKING:
     from ..config.task import Task
+    from ..lake.iceberg.partitions import PhysicalLayout
     from ..lake.iceberg.tables import IcebergTables
     from ..lake.table import LakeTables
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 def target_tables(task: Task) -> LakeTables:
     """Returns the tables of a task's targets. Not for a target that is a database."""
     return iceberg_tables(task) if task.target.type == "iceberg" else DeltaTables(task.target.path)
+
+
+def physical_layout(task: Task, table: str) -> PhysicalLayout:
+    """Returns the partitions and the order that a task gives a new Iceberg table."""
+    from ..lake.iceberg.partitions import PhysicalLayout
+
+    one = task.table(table)
+    return PhysicalLayout(tuple(one.partition), tuple(one.sort))
 
 
 def iceberg_tables(task: Task) -> IcebergTables:

@@ -50,7 +50,7 @@ from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
-from ..targets.task_tables import iceberg_tables
+from ..targets.task_tables import iceberg_tables, physical_layout
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -314,6 +314,7 @@ class Repair:
                 local_limit_bytes=task.target.one_task,
                 merge_memory_bytes=task.apply.merge_memory,
                 locations=places,
+                physical=partial(physical_layout, task),
             )
         return DeltaTarget(
             session,

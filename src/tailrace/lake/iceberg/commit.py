@@ -33,7 +33,7 @@ from ...errors import ApplyError, ConcurrentCommitError
 from .. import guards, written
 from ..failpoints import reach
 from ..parts import AddedFile
-from .statistics import data_file
+from .statistics import data_files
 
 PROGRESS = "tailrace.progress."
 """Prefix of the snapshot properties with the progress of an application."""
@@ -142,8 +142,8 @@ class Commit:
         )
         for gone in self.removed:
             producer.delete_data_file(gone)
-        for one in self.added:
-            producer.append_data_file(data_file(one, location, spec))
+        for entry in (file for one in self.added for file in data_files(one, location, spec)):
+            producer.append_data_file(entry)
         producer.commit()
         return producer.snapshot_id
 

@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile
@@ -31,6 +33,8 @@ from .tables import IcebergTable, IcebergTables
 NEWEST = 100
 """The number of newest snapshots that always stay."""
 _TARGET_SIZE = "write.target-file-size-bytes"
+_SORTED_BYTES = 64 << 20
+"""Files of more bytes are joined without being sorted."""
 _UNNEEDED = "tailrace-unneeded-"
 """Prefix of the names of lists of files that no snapshot has any more, in the folder for metadata."""
 
@@ -63,26 +67,37 @@ def compact(now: IcebergTable, small_files: int) -> bool:
 
 
 def _groups(files: Sequence[DataFile], size: int) -> Iterator[list[DataFile]]:
-    """Yields groups of at least two files of about `size` bytes in total."""
-    group, filled = list[DataFile](), 0
+    """Yields groups of at least two files of one partition, of about `size` bytes in total."""
+    partitions = dict[tuple[Any, ...], list[DataFile]]()
     for one in files:
-        if group and filled + one.file_size_in_bytes > size:
-            if len(group) > 1:
+        values = [one.partition[n] for n in range(len(one.partition))]
+        partitions.setdefault((one.spec_id, *values), []).append(one)
+    for same in partitions.values():
+        group, filled = list[DataFile](), 0
+        for one in same:
+            if len(group) > 1 and filled + one.file_size_in_bytes > size:
                 yield group
-            group, filled = [], 0
-        group.append(one)
-        filled += one.file_size_in_bytes
-    if len(group) > 1:
-        yield group
+                group, filled = [], 0
+            group.append(one)
+            filled += one.file_size_in_bytes
+        if len(group) > 1:
+            yield group
 
 
 def _joined(now: IcebergTable, group: Sequence[DataFile]) -> list[AddedFile]:
-    """Writes the rows of files to one part."""
-    part = now.files.part(now.schema)
-    for one in group:
-        with now.files.open(one.file_path) as file:
-            for batch in now.files.batches(file, now.schema):
-                part.write(batch)
+    """Writes the rows of files to one part, sorted if the table has an order and they are not too large."""
+    part, order = now.files.part(now.schema), now.table.sort_order()
+    by = [now.iceberg_schema.find_column_name(one.source_id) for one in order.fields]
+    batches = (
+        batch for one in group for batch in now.files.batches(now.files.open(one.file_path), now.schema)
+    )
+    if by and sum(one.file_size_in_bytes for one in group) <= _SORTED_BYTES:
+        rows = pa.Table.from_batches(batches, now.schema)
+        part.write(rows.sort_by([(str(name), "ascending") for name in by]))
+        part.sort_order = order.order_id
+        return part.close_all()
+    for batch in batches:
+        part.write(batch)
     return part.close_all()
 
 

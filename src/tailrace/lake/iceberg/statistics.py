@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -24,15 +24,20 @@ LONGEST = 16
 
 
 def stats_json(
-    metadata: pq.FileMetaData, schema: Schema, more: Mapping[str, tuple[Any, Any]], partition: list[Any]
+    metadata: pq.FileMetaData,
+    schema: Schema,
+    more: Mapping[str, tuple[Any, Any]],
+    partition: Sequence[Any],
+    sort_order: int = 0,
 ) -> str:
-    """Returns the statistics of a file as JSON text, see `data_file`.
+    """Returns the statistics of a file as JSON text, see `data_files`.
 
     Args:
         metadata: the metadata of the file.
         schema: the table's schema.
         more: minimum and maximum of values that the metadata may not cover (`lake.filestats.MoreRanges`).
         partition: the values of the partition's fields.
+        sort_order: the id of the order of the rows; 0 if they have none.
     """
     ids = parquet_path_to_id_mapping(schema)
     sizes, values, nulls = dict[int, int](), dict[int, int](), dict[int, int]()
@@ -70,7 +75,8 @@ def stats_json(
             "lower": {k: _lower(kind, low).hex() for k, (kind, low, _) in said.items()},
             "upper": {k: one.hex() for k, one in upper.items() if one is not None},
             "splits": [_offset(metadata.row_group(n).column(0)) for n in range(metadata.num_row_groups)],
-            "partition": partition,
+            "partition": list(partition),
+            "order": sort_order,
         }
     )
 
@@ -107,10 +113,15 @@ def _has_surrogates(text: str) -> bool:
     return any("\ud800" <= one <= "\udfff" for one in text)
 
 
-def data_file(added: AddedFile, folder: str, spec_id: int) -> DataFile:
-    """Returns the entry of a written file for a commit; `folder`: the table's data folder."""
+def data_files(added: AddedFile, folder: str, spec_id: int) -> list[DataFile]:
+    """Returns the entries of the files of a part for a commit; `folder`: the table's data folder."""
     said = json.loads(added.stats)
+    if isinstance(said, dict):
+        return [_data_file(f"{folder}/{added.path}", added.size, said, spec_id)]
+    return [_data_file(f"{folder}/{one['path']}", one["size"], one["stats"], spec_id) for one in said]
 
+
+def _data_file(path: str, size: int, said: Mapping[str, Any], spec_id: int) -> DataFile:
     def by_id(name: str) -> dict[int, int]:
         return {int(k): n for k, n in said[name].items()}
 
@@ -119,10 +130,10 @@ def data_file(added: AddedFile, folder: str, spec_id: int) -> DataFile:
 
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{folder}/{added.path}",
+        file_path=path,
         file_format=FileFormat.PARQUET,
         partition=Record(*said["partition"]),
-        file_size_in_bytes=added.size,
+        file_size_in_bytes=size,
         record_count=said["rows"],
         column_sizes=by_id("sizes"),
         value_counts=by_id("values"),
@@ -131,7 +142,7 @@ def data_file(added: AddedFile, folder: str, spec_id: int) -> DataFile:
         lower_bounds=bounds("lower"),
         upper_bounds=bounds("upper"),
         split_offsets=sorted(said["splits"]),
-        sort_order_id=None,
+        sort_order_id=said["order"] or None,
         spec_id=spec_id,
         equality_ids=None,
         key_metadata=None,

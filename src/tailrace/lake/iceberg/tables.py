@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.manifest import DataFile, ManifestContent
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -38,6 +37,7 @@ from ..tiers import TIERS
 from . import types
 from .commit import PROGRESS, Commit, lineage, properties_of, summary_of
 from .files import IcebergFiles, local
+from .partitions import UNPARTITIONED, PhysicalLayout, refuse_spec
 from .statistics import bound
 
 PROPERTIES = {
@@ -91,7 +91,10 @@ class IcebergTable:
     def files(self) -> IcebergFiles:
         """Reads and writes data files of the table."""
         folder = local(self.table.location_provider().data_path)
-        return IcebergFiles(folder, self.iceberg_schema.model_dump_json())
+        spec = self.table.spec()
+        refuse_spec(spec, self.table.schema(), self.name)
+        partitions = spec.model_dump_json() if spec.fields else ""
+        return IcebergFiles(folder, self.iceberg_schema.model_dump_json(), partitions)
 
     @property
     def has_vectors(self) -> bool:
@@ -349,6 +352,7 @@ class IcebergTables:
         columns: pa.Schema,
         properties: Mapping[str, str] | None = None,
         rule_columns: Collection[str] = (),
+        physical: PhysicalLayout = UNPARTITIONED,
     ) -> None:
         """Creates an empty table; does nothing if it exists."""
         if self.exists(name):
@@ -361,8 +365,8 @@ class IcebergTables:
         location = f"{self.warehouse}/{'/'.join(identifier)}" if self.warehouse else None
         try:
             self.catalog.create_table(
-                identifier, schema, location=location, partition_spec=UNPARTITIONED_PARTITION_SPEC,
-                properties=said,
+                identifier, schema, location=location, partition_spec=physical.spec(schema, name),
+                sort_order=physical.order(schema, name), properties=said,
             )  # fmt: skip
         except TableAlreadyExistsError:
             return

@@ -10,8 +10,9 @@ from ...errors import ConcurrentCommitError, TableMovedError
 from ...lake import guards, retrying
 from ...lake.iceberg.commit import Commit
 from ...lake.iceberg.files import IcebergFiles
+from ...lake.iceberg.partitions import UNPARTITIONED, PhysicalLayout
 from ...lake.iceberg.tables import IcebergTables
-from ...lake.parts import AddedFile, Part, filesystem
+from ...lake.parts import AddedFile, PartWriter, filesystem
 from ...model.change import Relation
 from ...model.positions import ChangeNumber
 from ...model.types import schema_of
@@ -30,6 +31,7 @@ class IcebergLanding:
         own: constants that distinguish a mapped table's rows from those of other sources.
         claim: sets the task as the owner of the table, or raises ApplyError if it belongs to another task.
         files: writes the parts, once begun.
+        physical: the partitions and the order of a new table.
     """
 
     tables: IcebergTables | None
@@ -38,16 +40,17 @@ class IcebergLanding:
     own: Mapping[str, str] = field(default_factory=dict)
     claim: Callable[[IcebergTables, str], None] | None = None
     files: IcebergFiles | None = None
+    physical: PhysicalLayout = UNPARTITIONED
 
     def begin(self, relation: Relation, number: int = 1) -> IcebergLanding:
         """Creates the table if it does not exist."""
         assert self.tables is not None  # noqa: S101 - only workers have none
-        work = Replacement.of(self.tables, self.name, relation)
+        work = Replacement.of(self.tables, self.name, relation, self.physical)
         if self.claim is not None and not self.own:
             self.claim(self.tables, self.name)
         return replace(self, files=work.files, claim=None)
 
-    def part(self, relation: Relation, name: str = "") -> Part:
+    def part(self, relation: Relation, name: str = "") -> PartWriter:
         """Returns a new Parquet file."""
         assert self.files is not None  # noqa: S101 - `begin` was called
         return self.files.part(schema_of(relation.columns), name="baseline")
@@ -56,13 +59,14 @@ class IcebergLanding:
     def address(self) -> Mapping[str, str]:
         """The folder and the columns of the parts."""
         assert self.files is not None  # noqa: S101 - `begin` was called
-        return {"folder": self.files.folder, "schema": self.files.schema}
+        return {"folder": self.files.folder, "schema": self.files.schema, "spec": self.files.spec}
 
     def commit(self, relation: Relation, files: Sequence[AddedFile], after: ChangeNumber) -> int:
         """Replaces everything in the table in one commit."""
         assert self.tables is not None and self.files is not None  # noqa: S101 - `begin` was called
         fs, folder = filesystem(self.files.folder)
-        if lost := [f.path for f in files if fs.get_file_info(f"{folder}/{f.path}").type.name != "File"]:
+        names = [name for file in files for name in file.paths]
+        if lost := [name for name in names if fs.get_file_info(f"{folder}/{name}").type.name != "File"]:
             raise TableMovedError(
                 f"{len(lost)} files of the baseline of {relation.table} were removed before it was done",
                 where=self.name,

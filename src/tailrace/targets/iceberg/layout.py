@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from ...errors import ConcurrentCommitError
+from ...errors import ApplyError, ConcurrentCommitError
 from ...lake import retrying
 from ...lake.failpoints import reach
 from ...lake.iceberg import types
 from ...lake.iceberg.commit import Commit
 from ...lake.iceberg.files import IcebergFiles
+from ...lake.iceberg.partitions import UNPARTITIONED, PhysicalLayout
 from ...lake.iceberg.tables import IcebergTable, IcebergTables
 from ...lake.parts import AddedFile
 from ...model.change import Relation
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def create(tables: IcebergTables, name: str, relation: Relation) -> None:
-    """Creates an empty target if it does not exist."""
-    tables.create(name, schema_of(relation.columns), rule_columns=_ruled(relation))
+def create(
+    tables: IcebergTables, name: str, relation: Relation, physical: PhysicalLayout = UNPARTITIONED
+) -> None:
+    """Creates an empty target if it does not exist. `physical`: its partitions and order."""
+    tables.create(name, schema_of(relation.columns), rule_columns=_ruled(relation), physical=physical)
 
 
 def _ruled(relation: Relation) -> set[str]:
@@ -47,13 +50,14 @@ def alter(
     name: str,
     before: Relation,
     after: Relation,
+    physical: PhysicalLayout,
     *,
     shared: bool,
 ) -> None:
     """Changes a target from one layout to another, which `lake.layout.refuse_layout` has accepted. Does
     nothing if it has the new layout already. `shared`: columns of other sources stay."""
     if not tables.exists(name):
-        create(tables, name, after)
+        create(tables, name, after, physical)
         return
 
     def once() -> None:
@@ -78,6 +82,7 @@ def _altered(spark: SparkSession | None, now: IcebergTable, before: Relation, af
         else:
             rewrites = True
     schema = types.with_ids(columns, have, now.table.metadata.last_column_id)
+    _refuse_lost_partitions(now, schema)
     commit = Commit(
         now.name, now.table, schema=schema, info=mark(after),
         properties=types.properties(schema, columns, _ruled(after)),
@@ -88,6 +93,20 @@ def _altered(spark: SparkSession | None, now: IcebergTable, before: Relation, af
         reach("delta.rewrite")
         commit = replace(commit, removed=list(now.entries.values()), added=added)
     commit.run()
+
+
+def _refuse_lost_partitions(now: IcebergTable, schema: Schema) -> None:
+    """Raises ApplyError if a table is partitioned or sorted by a column that it would lose."""
+    ids = {one.field_id for one in schema.fields}
+    spec, order = now.table.spec(), now.table.sort_order()
+    sources = [*(one.source_id for one in spec.fields), *(one.source_id for one in order.fields)]
+    if lost := [now.iceberg_schema.find_column_name(one) for one in sources if one not in ids]:
+        raise ApplyError(
+            f"the target {now.name} is partitioned or sorted by {lost[0]}, which its new layout has not",
+            where=now.name,
+            hint="give the table another partition spec or sort order, then `tailrace resume`; or keep the "
+            "column (`ddl: {drop: ignore}`)",
+        )
 
 
 @dataclass(frozen=True)
@@ -105,11 +124,12 @@ class Replacement:
     files: IcebergFiles
 
     @staticmethod
-    def of(tables: IcebergTables, name: str, relation: Relation) -> Replacement:
+    def of(tables: IcebergTables, name: str, relation: Relation, physical: PhysicalLayout) -> Replacement:
         """Prepares a replacement; creates the table if it does not exist."""
-        create(tables, name, relation)
+        create(tables, name, relation, physical)
         now = tables.open(name)
         schema = _replaced(now, schema_of(relation.columns))
+        _refuse_lost_partitions(now, schema)
         return Replacement(name, relation, replace(now.files, schema=schema.model_dump_json()))
 
     def commit(self, tables: IcebergTables, added: Sequence[AddedFile], progress: Mapping[str, int]) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ...lake.failpoints import reach
+from ...lake.iceberg.partitions import PhysicalLayout
 from ...lake.iceberg.tables import IcebergTables
 from ...lake.table import LakeTable
 from ...model.change import Relation
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
 
 
 def load(
-    tables: IcebergTables, name: str, app: str, relation: Relation, rows: DataFrame | Parts, after: int
+    tables: IcebergTables,
+    name: str,
+    app: str,
+    relation: Relation,
+    rows: DataFrame | Parts,
+    after: int,
+    physical: PhysicalLayout,
 ) -> int:
     """Replaces all rows of a table, in one commit with its progress, and returns the version."""
-    work = Replacement.of(tables, name, relation)
+    work = Replacement.of(tables, name, relation, physical)
     files, _ = write_parts(rows, PartTask(work.files, schema_of(relation.columns)))
     reach("delta.load")
     return work.commit(tables, files, {app: max(after, 0)})
@@ -41,10 +48,11 @@ def load_partition(
     after: int,
     partition: Mapping[str, str],
     rule_columns: Mapping[str, str],
+    physical: PhysicalLayout,
 ) -> int:
     """Replaces the rows of one source in a shared target, and returns the version; arguments and errors as in
     the same function for Delta."""
-    create(tables, name, relation)
+    create(tables, name, relation, physical)
     want = {c.name: c.type for c in relation.columns}
 
     def checked_schema(now: LakeTable) -> pa.Schema:

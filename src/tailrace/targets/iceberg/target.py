@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...lake.iceberg.maintenance import maintain, sweep
+from ...lake.iceberg.partitions import UNPARTITIONED, PhysicalLayout
 from ...lake.iceberg.tables import IcebergTables
 from ...lake.thinning import Past
 from ...model.change import Relation
@@ -32,6 +33,7 @@ class IcebergTarget(LakeTarget[IcebergTables]):
         tables: the tables of the catalog.
         app_id: the application id of the progress in the snapshots.
         local_limit_bytes, merge_memory_bytes, locations: see `DeltaTarget`.
+        physical: returns the partitions and the order of a table that is created.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class IcebergTarget(LakeTarget[IcebergTables]):
         local_limit_bytes: int = Limits.local_bytes,
         merge_memory_bytes: int | None = 1 << 30,
         locations: Callable[[str], TargetLocation] | None = None,
+        physical: Callable[[str], PhysicalLayout] = lambda _: UNPARTITIONED,
     ) -> None:
+        self._physical = physical
         super().__init__(
             spark, tables, app_id=app_id, limits=Limits(local_limit_bytes), memory_bytes=merge_memory_bytes,
             locations=locations,
@@ -70,10 +74,13 @@ class IcebergTarget(LakeTarget[IcebergTables]):
     ) -> int:
         """Replaces the rows of a table."""
         name, app = self.path(relation.table), self.app(relation.table)
+        physical = self._physical(relation.table)
         with self._locks[name]:
             if partition := self.location(relation.table).partition:
-                return load_partition(self._tables, name, app, relation, rows, after, partition, rule_columns)
-            return load(self._tables, name, app, relation, rows, after)
+                return load_partition(
+                    self._tables, name, app, relation, rows, after, partition, rule_columns, physical
+                )
+            return load(self._tables, name, app, relation, rows, after, physical)
 
     def alter(self, table: str, before: Relation, after: Relation, *, dry_run: bool = False) -> None:
         """Changes the layout; creates the table if it does not exist."""
@@ -82,7 +89,8 @@ class IcebergTarget(LakeTarget[IcebergTables]):
             if self.exists(table):
                 refuse_layout(self._tables.open(name), before, after, shared=shared)
             if not dry_run:
-                layout.alter(self._spark, self._tables, name, before, after, shared=shared)
+                physical = self._physical(table)
+                layout.alter(self._spark, self._tables, name, before, after, physical, shared=shared)
 
     def maintain(self, table: str, small_files: int, past: Past) -> None:
         """Joins small files, expires snapshots, and deletes files that no snapshot has."""

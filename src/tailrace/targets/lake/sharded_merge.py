@@ -419,5 +419,5 @@ def _combined(
 
 def _delete(folder: str, parts: Sequence[lake.AddedFile]) -> None:
     fs, path = lake.filesystem(folder)
-    for part in parts:
-        fs.delete_file(f"{path}/{part.path}")
+    for name in (name for part in parts for name in part.paths):
+        fs.delete_file(f"{path}/{name}")
