@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tailrace.errors import TailraceError
+from tailrace.apply.checks.target import target_findings
+from tailrace.config.task import Task, load
+from tailrace.errors import ConfigError, TailraceError, TargetLostError
 from tailrace.lake.iceberg import commit as commits
 from tailrace.lake.iceberg.tables import IcebergTables
 from tailrace.model.change import Column, Relation
@@ -16,6 +19,7 @@ from tailrace.model.positions import ChangeRange
 from tailrace.model.types import schema_of
 from tailrace.targets.iceberg.target import IcebergTarget
 from tailrace.targets.merge_result import MergeResult
+from tailrace.targets.task_tables import iceberg_tables
 from tailrace.testing.images import Image, batch_of, change_rows, count
 
 from ..iceberg_rest import Server, rest_catalog
@@ -77,7 +81,7 @@ def test_a_batch_is_applied_once_whatever_the_catalog_answers(
     changes: list[Image] = [(3, "U", image(1, "A")), (4, "D", {"id": 2}), (5, "I", image(3, "c"))]
     done = merge(target, 2, *changes)
     if fault == "before":  # nothing was committed, which the catalog does not say
-        assert isinstance(done, TailraceError) and "has not answered" in done.what
+        assert isinstance(done, TailraceError) and "does not answer" in done.what
         assert target.progress(TABLE) == 2
         done = merge(target, 2, *changes)
     assert isinstance(done, MergeResult), done
@@ -129,3 +133,54 @@ def test_tables_in_glue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(TailraceError):
             stale.exchange([], part.close_all(), "t", 9, {})
         assert (rows(target), target.progress(TABLE)) == ([(2, "b")], 3)
+
+
+def task(folder: Path, target: str) -> Task:
+    file = folder / "shop.yaml"
+    file.write_text(f"name: shop\nsource: {{url: 'postgresql://me@localhost/shop'}}\ntarget: {target}\n")
+    return load(file)
+
+
+def test_a_catalog_that_does_not_answer_is_waited_for(server: Server, target: IcebergTarget) -> None:
+    target.alter(TABLE, RELATION, RELATION)
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(TargetLostError, match="the catalog does not answer"):
+        target.progress(TABLE)
+    done = merge(target, None, (1, "I", image(1, "a")))
+    assert isinstance(done, TargetLostError)
+
+
+def test_a_check_finds_a_catalog_that_does_not_answer(tmp_path: Path) -> None:
+    asked = task(tmp_path, "{type: iceberg, catalog: {type: rest, uri: 'http://127.0.0.1:9'}}")
+    (found,) = target_findings(asked, [TABLE])
+    assert (found.level, found.what.partition(":")[0]) == ("error", "the catalog does not answer")
+    assert target_findings(task(tmp_path, "{type: iceberg, path: lake}"), [TABLE]) == []
+
+
+def test_pyiceberg_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tailrace.lake.iceberg.tables", None)
+    asked = task(tmp_path, "{type: iceberg, path: lake}")
+    with pytest.raises(ConfigError, match="need pyiceberg") as caught:
+        iceberg_tables(asked)
+    assert caught.value.hint == "pip install 'tailrace[iceberg]'"
+    (found,) = target_findings(asked, [TABLE])
+    assert found.cure == "pip install 'tailrace[iceberg]'"
+
+
+def test_the_catalog_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    found = task(
+        tmp_path,
+        "{type: iceberg, catalog: {name: prod, type: rest, uri: 'http://c', token: '${TOKEN}'}, "
+        "table_name: 'l.{schema}_{table}'}",
+    )
+    tables = iceberg_tables(found)
+    assert (tables.catalog_name, tables.warehouse, tables.name("shop.item")) == ("prod", "", "l.shop_item")
+    assert dict(tables.properties) == {"type": "rest", "uri": "http://c", "token": "secret"}
+    assert "secret" not in repr(found.target)
+    for wrong in ("{path: lake, catalog: {type: rest}}", "{type: iceberg, table_name: x}"):
+        with pytest.raises(ConfigError, match=r"catalog|table_name"):
+            task(tmp_path, wrong)
+    plain = iceberg_tables(task(tmp_path, "{type: iceberg, path: lake}"))
+    assert plain.warehouse == str(tmp_path / "lake")

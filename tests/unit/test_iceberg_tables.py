@@ -139,7 +139,7 @@ def test_a_catalog_that_does_not_answer_leaves_the_files(
 
     monkeypatch.setattr(commits, "_READ_BACK_S", (0.0, 0.0))
     failing(monkeypatch, act)
-    with pytest.raises(ApplyError, match="has not answered"):
+    with pytest.raises(ApplyError, match="does not answer"):
         put(tables.open(NAME), 3, (1, "a"))
     late[0]()
     assert (ids(tables), tables.open(NAME).progress("a")) == ([1], 3)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..config.task import Task
-from ..errors import ApplyError, ConfigError
+from ..errors import ApplyError, ConfigError, TargetLostError
 from ..lake.table import LakeTables
 from ..sources.base import Finding
 from ..state import streams
@@ -89,11 +89,13 @@ def owner_findings(
     """Errors for targets that belong to another task; none while a database cannot be reached."""
     if not task.target.database:
         places = applied_places(task, tables).items()
-        found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
+        found = dict[str, str | None]()
+        with suppress(TargetLostError):  # `target_findings` reports it
+            found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
         return [
             Finding("error", _belongs(target_tables(task).name(place.target), other), t, _TAKE % t, t)
             for t, place in places
-            if (other := found[t])
+            if (other := found.get(t))
         ]
     at, (name, _, source) = Database.of(task.target.database), owner.partition(" ")
     with suppress(ApplyError), open_session(at, at.label) as on:

@@ -29,10 +29,11 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 
-from ...errors import ApplyError, ConcurrentCommitError
+from ...errors import ConcurrentCommitError
 from .. import guards, written
 from ..failpoints import reach
 from ..parts import AddedFile
+from .catalogs import lost
 from .statistics import data_files
 
 PROGRESS = "tailrace.progress."
@@ -98,7 +99,8 @@ class Commit:
 
         Raises:
             ConcurrentCommitError: another process has committed; nothing was written.
-            ApplyError: the catalog does not say whether it has committed.
+            TargetLostError: the catalog does not say whether it has committed. A repetition starts from the
+                progress that the table has then.
         """
         table, metadata = self.table, self.table.metadata
         before = table.current_snapshot()
@@ -157,7 +159,7 @@ class Commit:
                 first one succeeded.
 
         Raises:
-            ApplyError: it is not known.
+            TargetLostError: it is not known.
         """
         why: Exception | None = None
         for delay in _READ_BACK_S[:1] if refused else _READ_BACK_S:
@@ -174,11 +176,7 @@ class Commit:
             now = self.table.current_snapshot()
             if refused or (now and now.snapshot_id) != (before and before.snapshot_id):
                 return False  # the commit asserts a snapshot that is not the current one any more
-        raise ApplyError(
-            "the catalog has not answered whether it has committed",
-            where=self.name,
-            hint="the batch is repeated from the progress that the table has then",
-        ) from why
+        raise lost(self.name, why) from why
 
 
 def summary_of(snapshot: Snapshot) -> dict[str, str]:

@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchNamespaceError,
@@ -35,6 +34,7 @@ from ..parts import AddedFile, filesystem
 from ..past import LATER
 from ..tiers import TIERS
 from . import types
+from .catalogs import asking, catalog
 from .commit import PROGRESS, Commit, lineage, properties_of, summary_of
 from .files import IcebergFiles, local
 from .partitions import UNPARTITIONED, PhysicalLayout, refuse_spec
@@ -50,7 +50,6 @@ PROPERTIES = {
     "write.target-file-size-bytes": str(TIERS[-1]),
 }
 """Properties of every new table. Spark, too, then replaces files instead of adding delete files."""
-_SQLITE = "sqlite:///"
 _RANGES = (IntegerType, LongType, DateType)
 """Types whose bounds are used to skip files."""
 
@@ -227,7 +226,8 @@ class IcebergTable:
         """Adds files to the newest version, see `LakeTable`."""
 
         def once() -> int:
-            table = self.table.catalog.load_table(self.table.name())
+            with asking(self.name):
+                table = self.table.catalog.load_table(self.table.name())
             now = IcebergTable(self.name, table, table.current_snapshot())
             if (progress := order_key(now.progress(app_id))) != start:
                 raise _MovedError(progress)
@@ -262,7 +262,12 @@ class IcebergTables:
     @property
     def catalog(self) -> Catalog:
         """The catalog, which is opened once in a process."""
-        return _catalog(self.catalog_name, self.properties)
+        with asking(self.catalog_name):
+            return catalog(self.catalog_name, self.properties)
+
+    def _load(self, name: str) -> Table:
+        with asking(name):
+            return self.catalog.load_table(_identifier(name))
 
     def name(self, target: str) -> str:
         """Returns the identifier of a target. Dots in names are encoded, as they separate namespaces.
@@ -278,13 +283,14 @@ class IcebergTables:
     def exists(self, name: str) -> bool:
         """Whether there is a table of that name."""
         try:
-            return self.catalog.table_exists(_identifier(name))
+            with asking(name):
+                return self.catalog.table_exists(_identifier(name))
         except NoSuchNamespaceError:
             return False
 
     def open(self, name: str, version: int | None = None) -> IcebergTable:
         """Opens a version of a table; None: the newest one."""
-        table = self.catalog.load_table(_identifier(name))
+        table = self._load(name)
         if version is None:
             return IcebergTable(name, table, table.current_snapshot())
         for one in _snapshots(table):
@@ -300,7 +306,7 @@ class IcebergTables:
 
     def open_until(self, name: str, app_id: str, number: int) -> IcebergTable | None:
         """Opens the newest version whose progress is at most a change number, see `LakeTables`."""
-        table = self.catalog.load_table(_identifier(name))
+        table = self._load(name)
         for one in _snapshots(table):
             found = IcebergTable(name, table, one)
             if order_key(found.progress(app_id)) <= number:
@@ -309,11 +315,11 @@ class IcebergTables:
 
     def scratch_folder(self, name: str) -> str:
         """Returns the table's folder."""
-        return local(self.catalog.load_table(_identifier(name)).location())
+        return local(self._load(name).location())
 
     def versions(self, name: str) -> list[int]:
         """Returns the versions of a table that can be read, in order."""
-        table = self.catalog.load_table(_identifier(name))
+        table = self._load(name)
         return sorted(one.sequence_number or 0 for one in _snapshots(table))
 
     def is_newer_than(self, name: str, version: int) -> bool:
@@ -324,7 +330,7 @@ class IcebergTables:
         """Returns the application ids that have recorded progress, see `LakeTables`."""
         if not self.exists(name):
             return set()
-        table = self.catalog.load_table(_identifier(name))
+        table = self._load(name)
         found, before = dict[str, str](), dict[str, str]()
         for one in reversed(list(_snapshots(table))):
             said = {k: n for k, n in summary_of(one).items() if k.startswith(PROGRESS)}
@@ -340,9 +346,7 @@ class IcebergTables:
         guards.check()
 
         def once() -> None:
-            self.catalog.load_table(_identifier(name)).transaction().set_properties(
-                {key: value}
-            ).commit_transaction()
+            self._load(name).transaction().set_properties({key: value}).commit_transaction()
 
         retrying.retried(once, CommitFailedException)
 
@@ -395,11 +399,3 @@ def _identifier(name: str) -> tuple[str, ...]:
 def _snapshots(table: Table) -> Iterator[Snapshot]:
     """Yields the snapshots of a table's main branch, the newest first."""
     yield from lineage(table, table.current_snapshot())
-
-
-@lru_cache(maxsize=64)
-def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
-    said = dict(properties)
-    if (file := said.get("uri", "")).startswith(_SQLITE):
-        Path(file.removeprefix(_SQLITE)).parent.mkdir(parents=True, exist_ok=True)
-    return load_catalog(name, **said)
