@@ -144,8 +144,10 @@ def test_the_past_validation_repair_and_the_end(
     keyed = tailrace.open(str(tmp_path / "model.yaml")).table("m.keyed")
     now = {row["id"]: row["word"] for row in keyed.current().arrow().read_all().to_pylist()}
     assert now == {1: "n1", 2: "n2", 3: "later", 5: "last", 6: "n6", 7: "n7", 8: "n8", 9: "n9"}
-    whole = tailrace.open(str(tmp_path / "model.yaml")).table("m.whole")
-    wanted = [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
+    opened = tailrace.open(str(tmp_path / "model.yaml"))
+    whole, wanted = opened.table("m.whole"), [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
+    found = opened.sql("SELECT id, u, w FROM m.whole ORDER BY id").arrow().read_all().to_pylist()
+    assert [tuple(row.values()) for row in found] == wanted
     assert sorted(tuple(row.values()) for row in whole.current().arrow().read_all().to_pylist()) == wanted
     assert len(iceberg_tables(task).open("m.whole").data_files()) == 2
     changes = keyed.changes().arrow().read_all().to_pylist()

@@ -22,7 +22,8 @@ from tailrace.lake.iceberg import maintenance
 from tailrace.lake.iceberg.commit import Commit
 from tailrace.lake.iceberg.maintenance import compact, expire, sweep
 from tailrace.lake.iceberg.partitions import PhysicalLayout
-from tailrace.lake.iceberg.tables import IcebergTable, IcebergTables
+from tailrace.lake.iceberg.table import IcebergTable
+from tailrace.lake.iceberg.tables import IcebergTables
 from tailrace.lake.thinning import Past
 from tailrace.model.types import arrow_type
 

@@ -107,6 +107,21 @@ class FileDataset:
     names: tuple[str, ...]
     schema: pa.Schema
 
+    def parts(self) -> Iterator[tuple[ds.FileSystemDataset, Mapping[str, str]]]:
+        """Yields the files in groups that Arrow can read: the rows with the files' names of columns, and
+        these names by the table's names."""
+        groups = dict[tuple[tuple[str, str], ...], list[str]]()
+        for name in self.names:
+            with self.files.open(name) as file:
+                known = self.files.columns_in(file)
+            found = tuple((one, known[one]) for one in self.schema.names if one in known)
+            groups.setdefault(found, []).append(self.files.path(name))
+        fs, parquet = filesystem(self.files.folder)[0], ds.ParquetFileFormat()
+        for columns, paths in groups.items():
+            schema = pa.schema([self.schema.field(one).with_name(own) for one, own in columns])
+            fragments = [parquet.make_fragment(path, fs) for path in paths]
+            yield ds.FileSystemDataset(fragments, schema, parquet, fs), dict(columns)
+
     def get_fragments(self, filter: ds.Expression | None = None) -> Iterator[FileFragment]:
         """Yields all files."""
         yield from (FileFragment(self.files, name) for name in self.names)

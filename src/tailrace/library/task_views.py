@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
-from ..errors import ConfigError, TailraceError, UnsupportedError
+from ..errors import ConfigError, TailraceError
 from ..lake.data_files import FileDataset
 from ..lake.table import LakeTables
 from ..model.change import split
@@ -149,13 +149,22 @@ class TaskViews:
         refuse_features(table.unread, one.path, one.means)
         dataset = table.dataset()
         if isinstance(dataset, FileDataset):
-            raise UnsupportedError(
-                f"{one.means} has files with earlier names of columns, which DuckDB does not read here",
-                where=one.path,
-                hint=f"use FROM current('{one.name}')",
-            )
-        self.connection.register(rows, dataset)
+            rows = self._union(dataset, rows)
+        else:
+            self.connection.register(rows, dataset)
         self._view(one, rows, select_list(dataset.schema))
+
+    def _union(self, rows: FileDataset, name: str) -> str:
+        """Registers files whose columns have different names; returns a subquery with the table's names."""
+        selects = []
+        for number, (part, columns) in enumerate(rows.parts()):
+            self.connection.register(f"{name}_{number}", part)
+            listed = (
+                f"{_quoted(columns[one]) if one in columns else 'NULL'} AS {_quoted(one)}"
+                for one in rows.schema.names
+            )
+            selects.append(f"SELECT {', '.join(listed)} FROM {name}_{number}")
+        return f"({' UNION ALL '.join(selects)})"
 
     def _stand_in(self) -> None:
         """Creates views of missing tables in place of those left out; DuckDB's error has the missing table's

@@ -28,7 +28,8 @@ from ..thinning import ORPHAN_S, Past, delete, kept_versions
 from ..tiers import TIERS, due_size
 from .commit import PROGRESS, Commit, lineage, summary_of
 from .files import local
-from .tables import IcebergTable, IcebergTables
+from .table import IcebergTable
+from .tables import IcebergTables
 
 NEWEST = 100
 """The number of newest snapshots that always stay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -23,6 +24,37 @@ LONGEST = 16
 """The maximum length of texts in bounds, as in other Iceberg writers."""
 
 
+@dataclass
+class _Columns:
+    """Statistics of columns by field id: compressed bytes, values, NULLs, and bounds; bounds and NULLs of
+    `unknown` columns are not complete."""
+
+    sizes: dict[int, int] = field(default_factory=dict)
+    values: dict[int, int] = field(default_factory=dict)
+    nulls: dict[int, int] = field(default_factory=dict)
+    bounds: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
+
+    def add(self, column: pq.ColumnChunkMetaData, field_id: int, kind: Any, *, covered: bool) -> None:
+        """Adds a column of a row group; `covered`: its values without bounds are added separately."""
+        self.sizes[field_id] = self.sizes.get(field_id, 0) + column.total_compressed_size
+        self.values[field_id] = self.values.get(field_id, 0) + column.num_values
+        found = column.statistics
+        if found is None or not found.has_null_count:
+            self.unknown.add(field_id)
+            return
+        self.nulls[field_id] = self.nulls.get(field_id, 0) + found.null_count
+        if found.has_min_max:
+            self.widen(field_id, *_bounds(found, kind))
+        elif found.null_count < column.num_values and not covered:
+            self.unknown.add(field_id)
+
+    def widen(self, field_id: int, low: Any, high: Any) -> None:
+        """Extends the bounds of a column."""
+        known = self.bounds.get(field_id, (low, high))
+        self.bounds[field_id] = min(low, known[0]), max(high, known[1])
+
+
 def stats_json(
     metadata: pq.FileMetaData,
     schema: Schema,
@@ -39,42 +71,29 @@ def stats_json(
         partition: the values of the partition's fields.
         sort_order: the id of the order of the rows; 0 if they have none.
     """
-    ids = parquet_path_to_id_mapping(schema)
-    sizes, values, nulls = dict[int, int](), dict[int, int](), dict[int, int]()
-    bounds, unknown = dict[int, tuple[Any, Any]](), set[int]()
-    for group in (metadata.row_group(n) for n in range(metadata.num_row_groups)):
-        for number in range(metadata.num_columns):
-            column = group.column(number)
-            field_id = ids[column.path_in_schema]
-            sizes[field_id] = sizes.get(field_id, 0) + column.total_compressed_size
-            values[field_id] = values.get(field_id, 0) + column.num_values
-            found, repeated = column.statistics, metadata.schema.column(number).max_repetition_level
-            if found is None or not found.has_null_count or repeated:
-                unknown.add(field_id)
-                continue
-            nulls[field_id] = nulls.get(field_id, 0) + found.null_count
-            if found.has_min_max:
-                low, high = _bounds(found, schema.find_type(field_id))
-                known = bounds.get(field_id, (low, high))
-                bounds[field_id] = min(low, known[0]), max(high, known[1])
-            elif found.null_count < column.num_values and column.path_in_schema not in more:
-                unknown.add(field_id)
+    ids, columns = parquet_path_to_id_mapping(schema), _Columns()
+    groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
+    for number in range(metadata.num_columns):
+        path = metadata.schema.column(number).path
+        for group in groups:
+            columns.add(group.column(number), ids[path], schema.find_type(ids[path]), covered=path in more)
+        if metadata.schema.column(number).max_repetition_level:
+            columns.unknown.add(ids[path])  # statistics of elements do not apply to rows
     for name, (low, high) in more.items():
-        field_id = schema.find_field(name).field_id
-        if isinstance(schema.find_type(field_id), StringType):  # bounds do not include NaN
-            known = bounds.get(field_id, (low, high))
-            bounds[field_id] = min(low, known[0]), max(high, known[1])
-    said = {k: (schema.find_type(k), *one) for k, one in bounds.items() if k not in unknown}
-    upper = {k: _upper(kind, high) for k, (kind, _, high) in said.items()}
+        one = schema.find_field(name)
+        if isinstance(one.field_type, StringType):  # bounds do not include NaN
+            columns.widen(one.field_id, low, high)
+    known = {k: (schema.find_type(k), *one) for k, one in columns.bounds.items() if k not in columns.unknown}
+    upper = {k: _upper(kind, high) for k, (kind, _, high) in known.items()}
     return json.dumps(
         {
             "rows": metadata.num_rows,
-            "sizes": sizes,
-            "values": values,
-            "nulls": {k: n for k, n in nulls.items() if k not in unknown},
-            "lower": {k: _lower(kind, low).hex() for k, (kind, low, _) in said.items()},
+            "sizes": columns.sizes,
+            "values": columns.values,
+            "nulls": {k: n for k, n in columns.nulls.items() if k not in columns.unknown},
+            "lower": {k: _lower(kind, low).hex() for k, (kind, low, _) in known.items()},
             "upper": {k: one.hex() for k, one in upper.items() if one is not None},
-            "splits": [_offset(metadata.row_group(n).column(0)) for n in range(metadata.num_row_groups)],
+            "splits": [_offset(group.column(0)) for group in groups],
             "partition": list(partition),
             "order": sort_order,
         }

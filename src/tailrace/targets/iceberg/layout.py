@@ -21,7 +21,8 @@ from ...lake.iceberg import types
 from ...lake.iceberg.commit import Commit
 from ...lake.iceberg.files import IcebergFiles
 from ...lake.iceberg.partitions import UNPARTITIONED, PhysicalLayout
-from ...lake.iceberg.tables import IcebergTable, IcebergTables
+from ...lake.iceberg.table import IcebergTable
+from ...lake.iceberg.tables import IcebergTables
 from ...lake.parts import AddedFile
 from ...model.change import Relation
 from ...model.types import schema_of
