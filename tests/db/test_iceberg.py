@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyiceberg.catalog import load_catalog
 
 import tailrace
 from tailrace.config.task import Task, load
@@ -154,6 +155,9 @@ def test_the_past_validation_repair_and_the_end(
     before = keyed.as_of(changes[0]["header__change_seq"]).arrow().read_all().to_pylist()
     assert [row["name"] for row in before if row["id"] == 3] == ["later"]
     assert {row["id"] for row in before} == {*range(1, 10)}
+    uri = f"sqlite:///{tmp_path}/lake/catalog.db"
+    read = load_catalog("tailrace", type="sql", uri=uri).load_table("m.keyed").scan().to_pandas()
+    assert sorted(read["id"]) == sorted(now)
     shown = {one.table: one for one in status(task).tables}
     assert shown["m.keyed"].behind == 0
     assert validated(task, spark).equal

@@ -22,6 +22,7 @@ from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.task_tables import iceberg_tables
 from tailrace.testing.images import Image, batch_of, change_rows, count
 
+from ..ending import ends
 from ..iceberg_rest import Server, rest_catalog
 
 pytestmark = pytest.mark.unit
@@ -89,6 +90,20 @@ def test_a_batch_is_applied_once_whatever_the_catalog_answers(
     again = merge(target, 5, (6, "U", image(3, "C")))
     assert isinstance(again, MergeResult) and again.outcome.updated == 1
     assert rows(target) == [(1, "A"), (3, "C")]
+
+
+@pytest.mark.parametrize("point", ["delta.local", "delta.merged"])
+def test_a_batch_is_applied_once_if_the_process_ends_beside_its_commit(
+    target: IcebergTarget, point: str
+) -> None:
+    target.alter(TABLE, RELATION, RELATION)
+    merge(target, None, (1, "I", image(1, "a")), (2, "I", image(2, "b")))
+    changes: list[Image] = [(3, "U", image(1, "A")), (4, "D", {"id": 2})]
+    with ends(point):
+        merge(target, 2, *changes)
+    assert target.progress(TABLE) == (2 if point == "delta.local" else 4)
+    assert isinstance(merge(target, 2, *changes), MergeResult)
+    assert (rows(target), target.progress(TABLE)) == ([(1, "A")], 4)
 
 
 def test_layouts_and_names_change_in_a_rest_catalog(target: IcebergTarget) -> None:
