@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 
 import tailrace
 from tailrace.config.task import Task, load
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, UnsupportedError
 from tailrace.lake import delta as lake
 from tailrace.operate.drop import drop
 from tailrace.operate.status import status
@@ -155,6 +155,8 @@ def test_the_past_validation_repair_and_the_end(
     before = keyed.as_of(changes[0]["header__change_seq"]).arrow().read_all().to_pylist()
     assert [row["name"] for row in before if row["id"] == 3] == ["later"]
     assert {row["id"] for row in before} == {*range(1, 10)}
+    with pytest.raises(UnsupportedError, match="is an Iceberg table"):
+        opened.sql("SELECT * FROM m.whole", spark=spark)
     uri = f"sqlite:///{tmp_path}/lake/catalog.db"
     read = load_catalog("tailrace", type="sql", uri=uri).load_table("m.keyed").scan().to_pandas()
     assert sorted(read["id"]) == sorted(now)

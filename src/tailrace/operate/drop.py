@@ -166,7 +166,7 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]
     names, tables = states.target_names, target_tables(task)
     targets = [tables.name(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
-    known = [tables.scratch_folder(name) for name in targets if tables.exists(name)]
+    known = [tables.scratch_folder(name) if tables.exists(name) else name for name in targets]
     if task.target.type == "iceberg":
         known.append(f"{task.target.path}/catalog.db")
     known += [task.home, task.target.path, task.keylog_path, *task.own_folders]
