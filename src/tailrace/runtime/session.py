@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.machine import cores
 from ..errors import ConfigError, from_spark
 from ..execution import BackgroundSession, check_executors
+from ..execution.session import is_lost
 from . import class_archive
 from .jars import coordinates, resolve_jars
 from .java import ensure_java
@@ -62,6 +65,8 @@ BATCHES = {
 LOADED = ("tailrace.targets.lake.merge", "tailrace.store.running")
 """Modules that nearly all tasks need."""
 
+_END_S = 10.0
+"""The maximum seconds to wait for the end of a JVM that no longer answers."""
 _OURS_KEY = "spark.tailrace.session"
 _OURS = {_OURS_KEY: "true"}
 
@@ -155,13 +160,19 @@ def background_session(name: str, spark: SparkSettings, shared: Sequence[str] = 
 
 
 def _forget_lost() -> None:
-    """Makes pyspark forget a context whose JVM has ended, so that another one can start."""
+    """Makes pyspark forget a context whose JVM has ended, so that another one can start.
+
+    A JVM that is killed closes its connections a moment before the system reports its end.
+    """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     proc = getattr(SparkContext._gateway, "proc", None)
-    if proc is None or proc.poll() is None:
+    if proc is None or not (lost := SparkSession._instantiatedSession) or not is_lost(lost):
         return
+    with suppress(subprocess.TimeoutExpired):
+        proc.wait(_END_S)
+    proc.kill()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
     if hasattr(SparkSession, "_activeSession"):
