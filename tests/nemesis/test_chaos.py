@@ -26,20 +26,20 @@ SOURCE, DATABASE = "postgresql://postgres@127.0.0.1:1/postgres", "postgresql://p
 
 def test_whole_rounds_have_every_target_with_and_without_rules_and_key_log(tmp_path: Path) -> None:
     file, met = tmp_path / "chaos.yaml", set()
-    for seed in range(1, 17, 2):  # every other round is a whole one
+    for seed in range(1, 25, 2):  # every other round is a whole one
         file.write_text(written(Random(seed), plan(seed, whole=True), SOURCE, DATABASE))
         task = load(file)
         met.add((task.target.type, task.apply.mode, task.keylog.mode))
     assert met == {
         (target, mode, keylog)
-        for target in ("delta", "postgresql")
+        for target in ("delta", "iceberg", "postgresql")
         for mode in ("strict", None)
         for keylog in ("all", "off")
     }
 
 
 def test_rounds_get_fail_points_that_their_task_comes_to() -> None:
-    database = Plan(True, "", logged=False, opened=False)
+    database = Plan("postgresql", "", logged=False, opened=False)
     points = Points(1)
     to_database = {points.next(database, alone=False) for _ in range(60)}
     assert "postgresql.commit" in to_database and "store.stored" in to_database

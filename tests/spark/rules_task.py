@@ -44,7 +44,7 @@ class CrashError(BaseException):
 
 def by_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """No batch is one task's."""
-    monkeypatch.setattr("tailrace.targets.delta.merge.ROWS", 0)
+    monkeypatch.setattr("tailrace.targets.lake.merge.ROWS", 0)
 
 
 class Staged:

@@ -17,7 +17,7 @@ from tailrace.targets.delta import layout as delta_layout
 from tailrace.targets.delta import spark_io, table_info
 from tailrace.targets.delta.spark_merge import SparkMerge
 from tailrace.targets.delta.target import DeltaTarget
-from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.lake.task_local_merge import TaskLocalMerge
 from tailrace.targets.multi_source import TargetLocation
 from tailrace.testing.images import ID, RELATION, Image, V, W, image, merge_images
 from tailrace.testing.mapped_targets import MappedTargetConformance, locations

@@ -17,10 +17,11 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.positions import ChangeRange, order_key
 from tailrace.model.types import spark_type
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import target_files
-from tailrace.targets.delta.rewrite import Rewrite
 from tailrace.targets.delta.table_info import is_plain
-from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.delta.tables import DeltaTables
+from tailrace.targets.lake import target_files
+from tailrace.targets.lake.rewrite import Rewrite
+from tailrace.targets.lake.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import ApplyOutcome, MergeResult
 
 pytestmark = pytest.mark.unit
@@ -56,8 +57,9 @@ def merge(path: str, *rows: tuple[Any, ...], upto: int = 9, app: str = "x", **mo
         "s.t", relation, ChangeRange(0, upto), target=path, app_id=app, columns=stored,
         rows=columns(made, stored),
     )  # fmt: skip
-    table = DeltaTable(path)
-    done = TaskLocalMerge(one, table, order_key(lake.reached(table, app)), more.pop("memory", None)).run()
+    tables = DeltaTables("")
+    table = tables.open(path)
+    done = TaskLocalMerge(one, tables, table, order_key(table.progress(app)), more.pop("memory", None)).run()
     assert done is not None
     return done.outcome if isinstance(done, MergeResult) else ApplyOutcome()
 

@@ -12,7 +12,7 @@ from tailrace.errors import UnsupportedError
 from tailrace.formats import convert, file_writer
 from tailrace.formats.base import WHY
 from tailrace.operate import vendor_apply as incoming
-from tailrace.targets.delta import merge as many
+from tailrace.targets.lake import merge as many
 from tailrace.testing.changes import Image, change_table
 
 from .literal_tables import rows_at

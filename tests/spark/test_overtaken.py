@@ -13,8 +13,9 @@ import pytest
 
 from tailrace.errors import OvertakenError
 from tailrace.keylog import key_log as keylog
-from tailrace.targets.delta import spark_merge, task_local_merge
+from tailrace.targets.delta import spark_merge
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.lake import task_local_merge
 from tailrace.testing.images import KEYLESS, RELATION, image, merge_images, move
 
 from .literal_tables import rows_at

@@ -26,8 +26,8 @@ from tailrace.keylog.key_log import KeyLog
 from tailrace.model import sequence
 from tailrace.model.types import schema_of
 from tailrace.operate import vendor_apply as incoming
-from tailrace.targets.delta.sharded_merge import MergeAttempt
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.lake.sharded_merge import MergeAttempt
 from tailrace.testing.images import change_rows, change_table
 
 from .literal_tables import rows_at

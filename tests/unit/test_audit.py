@@ -29,9 +29,10 @@ from tailrace.model.types import schema_of
 from tailrace.targets import text_renderer
 from tailrace.targets.audit import Audit, KeyLogOutput
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta.merge import MergeTask
-from tailrace.targets.delta.sharded_merge import ShardedMerge
-from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.delta.tables import DeltaTables
+from tailrace.targets.lake.merge import MergeTask
+from tailrace.targets.lake.sharded_merge import ShardedMerge
+from tailrace.targets.lake.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.plans import Limits
 from tailrace.wire.keylog_values import KeyLogField
@@ -40,6 +41,7 @@ from ..examples import rounds
 from ..spark.rules_model import RELATION, Change, Model, history, logged, nulled
 
 pytestmark = pytest.mark.unit
+TABLES = DeltaTables("")
 COLUMNS = schema_of(RELATION.columns)
 HEADERS, KEY = 4, ("lane", "id")
 STORED = pa.schema(
@@ -83,9 +85,9 @@ class Place:
     def merge(self, one: ChangeBatch) -> MergeResult | str | None:
         """By one task; by shards if `memory` says so."""
         if self.memory is not None:
-            return ShardedMerge(None, Limits(), self.memory, lambda _: None).merged(one)  # type: ignore[arg-type, return-value]
+            return ShardedMerge(TABLES, None, Limits(), self.memory).merged(one)  # type: ignore[arg-type, return-value]
         return TaskLocalMerge(
-            one, DeltaTable(self.path), order_key(lake.progress(self.path, "t")), None
+            one, TABLES, TABLES.open(self.path), order_key(lake.progress(self.path, "t")), None
         ).run()
 
     def batch(self, changes: Sequence[Change], end: int | None = None) -> ChangeBatch:
@@ -225,7 +227,7 @@ def test_tables_of_one_job_read_their_own_changes(tmp_path: Path) -> None:
                 "s.t", RELATION, ChangeRange(1, 3), f"{tmp_path}/{name}/changes", Position("B"), target=target, app_id="t"
             )
         )  # fmt: skip
-    good, bad, new = map(MergeTask(Limits(), None), todo)
+    good, bad, new = map(MergeTask(TABLES, Limits(), None), todo)
     assert isinstance(good, MergeResult) and good.outcome.inserted == 2
     assert lake.progress(str(tmp_path / "good" / "target"), "t") == 3
     found = lake.read(str(tmp_path / "good" / "target")).to_pylist()
@@ -259,7 +261,7 @@ def test_one_task_writes_anew_up_to_a_limit(tmp_path: Path, keys: str, limit: fl
     headers = [pa.field(f"header__change_{n}", pa.string()) for n in ("seq", "oper")]
     lake.append(path, pa.Table.from_pylist(changes, pa.schema([*headers, *COLUMNS])))
     one = ChangeBatch("s.t", RELATION, ChangeRange(0, 9), path, target=place.path, app_id="t")
-    found = MergeTask(Limits(local_bytes=int(limit * size)), None)(one)
+    found = MergeTask(TABLES, Limits(local_bytes=int(limit * size)), None)(one)
     assert isinstance(found, MergeResult) is done, found
     assert (lake.progress(place.path, "t") == 9) is done
     changed = 0 if keys.endswith("T") else len(keys)

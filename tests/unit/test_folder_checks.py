@@ -11,9 +11,10 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace.apply.checks.folders import folder_findings
-from tailrace.apply.target_owner import applications, owner_findings, owner_of
+from tailrace.apply.target_owner import owner_findings, owner_of
 from tailrace.config.task import Task, read
 from tailrace.lake import delta as lake
+from tailrace.targets.delta.applications import applications
 
 pytestmark = pytest.mark.unit
 T = "s.t"

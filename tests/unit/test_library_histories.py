@@ -16,7 +16,7 @@ from tailrace.lake import delta as lake
 from tailrace.model.change import Column, Relation
 from tailrace.model.types import schema_of
 from tailrace.store.tables import ensure
-from tailrace.targets.delta.layout import mark
+from tailrace.targets.lake.layout import mark
 
 from ..examples import rounds
 from .task_home import ITEM, Row, TaskHome

@@ -20,9 +20,9 @@ from tailrace.model import sequence
 from tailrace.model.change import Column, Relation
 from tailrace.model.positions import ChangeRange
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import sharded_merge as shards
-from tailrace.targets.delta import target_files, write_task
+from tailrace.targets.delta.tables import DeltaLakeTable
 from tailrace.targets.delta.target import DeltaTarget
+from tailrace.targets.lake import target_files, write_task
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.scratch import FOLDER
 
@@ -182,14 +182,14 @@ def test_another_writer_in_between_is_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path, {1: "a"}).stored((1, "U", 1, "b"))
-    commit, others = shards.exchange, iter([70])
+    commit, others = DeltaLakeTable.exchange, iter([70])
 
-    def late(*given: Any) -> None:
+    def late(*given: Any) -> int:
         for key in others:
             lake.append(place.path, pa.table([[key], ["theirs"]], schema=ROWS))
-        commit(*given)
+        return commit(*given)
 
-    monkeypatch.setattr(shards, "exchange", late)
+    monkeypatch.setattr(DeltaLakeTable, "exchange", late)
     assert counted(place.merge(0, 1)) == (0, 1, 0, "rewrite", 1)
     assert place.rows() == {1: "b", 70: "theirs"}
 

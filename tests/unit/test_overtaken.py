@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from tailrace.engine.rules import Rules
 from tailrace.errors import ConcurrentCommitError, OvertakenError
@@ -17,12 +16,11 @@ from tailrace.model.sequence import make
 from tailrace.state import ledger
 from tailrace.store import writer
 from tailrace.targets.audit import RESULT_LOST
-from tailrace.targets.delta.commit import append
-from tailrace.targets.delta.task_local_merge import TaskLocalMerge
+from tailrace.targets.lake.task_local_merge import TaskLocalMerge
 from tailrace.targets.merge_result import MergeResult
 
 from ..ending import ends
-from .test_audit import Place, change
+from .test_audit import TABLES, Place, change
 from .test_log_gaps import home, ids, records, store
 
 pytestmark = pytest.mark.unit
@@ -33,8 +31,8 @@ CHANGES = [change(1, "I", "p"), change(2, "I", "q"), change(3, "I", "r")]
 def test_changes_follow_the_progress_that_they_were_chosen_by(tmp_path: Path, rules: Rules) -> None:
     """One has chosen all three, sleeps, and another applies the first two."""
     place = Place(tmp_path, "strict", {})
-    place.rules, table = rules, DeltaTable(place.path)
-    late, early = (TaskLocalMerge(place.batch(CHANGES[:many]), table, -1, None) for many in (3, 2))
+    place.rules, table = rules, TABLES.open(place.path)
+    late, early = (TaskLocalMerge(place.batch(CHANGES[:many]), TABLES, table, -1, None) for many in (3, 2))
     early.run()
     with pytest.raises(ConcurrentCommitError, match="t is at 2, no longer at 0"):
         late.run()
@@ -60,9 +58,9 @@ def test_parts_are_added_behind_the_progress_that_they_follow(tmp_path: Path) ->
     added = part.close()
     assert added is not None
     lake.append(path, rows, progress={"others": 9})
-    assert append(path, [added], "x", 7, 4, {}) == 3
+    assert TABLES.open(path).append([added], "x", 7, 4, {}) == 3
     with pytest.raises(ConcurrentCommitError, match="x is at 7, no longer at 4"):
-        append(path, [added], "x", 9, 4, {})
+        TABLES.open(path).append([added], "x", 9, 4, {})
     assert lake.read(path).num_rows == 3
 
 

@@ -25,6 +25,7 @@ from tailrace.state import ledger
 from tailrace.state.baselines import Baseline, write_baseline
 from tailrace.state.ledger import Stored
 from tailrace.targets.delta import layout as delta_layout
+from tailrace.targets.delta.tables import DeltaTables
 from tailrace.validate.compare import TableResult
 from tailrace.validate.repair import Repair, RepairResult
 from tailrace.validate.sessions import Sessions
@@ -82,7 +83,7 @@ def repaired(task: Task, wanted: Mapping[int, str | None]) -> RepairResult:
     file = task.folder / f"{len(list(task.folder.glob('*.parquet')))}.parquet"
     pq.write_table(rows(wanted), file)
     path, made = task.target_path("s.t"), TargetShape(RELATION, RELATION, None)
-    there = TargetVersion(path, lake.version(path), {}, 9)
+    there = TargetVersion(DeltaTables(""), path, lake.version(path), {}, 9)
     both = TableSides(
         LoadedRows(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made)
     )
@@ -170,7 +171,10 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     pq.write_table(rows({1: "v1"}), tmp_path / "a.parquet")
     landed = LoadedRows(RELATION, [str(tmp_path / "a.parquet")])
     both = TableSides(
-        landed, TargetSide(task, "s.t", TargetVersion(path, version, {}, 9), position(8), [], 0, {}, made)
+        landed,
+        TargetSide(
+            task, "s.t", TargetVersion(DeltaTables(""), path, version, {}, 9), position(8), [], 0, {}, made
+        ),
     )
     repair = Repair(task, SESSIONS, dry_run=True)
     repair([TableDifference(TableResult("s.t", False, 1, 1, 1, 1), made, both, position(8))])
@@ -208,7 +212,7 @@ def test_a_newer_baseline_is_not_undone(tmp_path: Path) -> None:
     path, made = task.target_path("s.t"), TargetShape(RELATION, RELATION, None)
     file = tmp_path / "source.parquet"
     pq.write_table(rows({i: f"v{i}" for i in range(1, 10)}), file)
-    there = TargetVersion(path, lake.version(path), {}, 9)
+    there = TargetVersion(DeltaTables(""), path, lake.version(path), {}, 9)
     both = TableSides(
         LoadedRows(RELATION, [str(file)]), TargetSide(task, "s.t", there, position(8), [], 0, {}, made)
     )

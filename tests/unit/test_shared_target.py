@@ -18,7 +18,7 @@ from tailrace.model.change import Column, Relation
 from tailrace.model.positions import ChangeRange
 from tailrace.model.types import schema_of
 from tailrace.targets.change_batch import ChangeBatch
-from tailrace.targets.delta import multi_source as shared_target
+from tailrace.targets.delta.tables import DeltaLakeTable
 from tailrace.targets.delta.target import DeltaTarget
 from tailrace.targets.merge_result import MergeResult
 from tailrace.targets.multi_source import TargetLocation
@@ -314,7 +314,7 @@ def test_files_whose_rows_others_have_hidden_meanwhile_are_not_exchanged(
 ) -> None:
     shared, us = Shared(tmp_path), Relation(1, "us", "item", "f", LAYOUT)
     plain = iter([True, True])
-    monkeypatch.setattr(shared_target, "is_plain", lambda _: next(plain))
+    monkeypatch.setattr(DeltaLakeTable, "replaces_files", property(lambda _: next(plain)))
     rows = parts("us", [(1, "X")])
     assert shared.target.load(us, rows, 4) == 2
     plain = iter([True, False])

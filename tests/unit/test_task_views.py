@@ -8,9 +8,9 @@ import pytest
 
 import tailrace
 from tailrace.errors import ConfigError, TailraceError, UnsupportedError
-from tailrace.lake import delta as lake
 from tailrace.model.change import Column
 from tailrace.model.types import header_schema
+from tailrace.targets.delta.tables import DeltaLakeTable
 
 from .task_home import COLUMNS, TaskHome, with_tables
 
@@ -93,10 +93,10 @@ def test_a_target_that_is_not_read_here_is_refused_where_it_stands(
 ) -> None:
     task = with_tables(tmp_path, {"a.t": 1, "a.marked": 2})
 
-    def unread(delta: lake.DeltaTable) -> list[str]:
-        return ["deletionVectors"] if delta.table_uri.rstrip("/").endswith("a.marked") else []
+    def unread(table: DeltaLakeTable) -> list[str]:
+        return ["deletionVectors"] if table.name.endswith("a.marked") else []
 
-    monkeypatch.setattr("tailrace.library.target_rows.unread", unread)
+    monkeypatch.setattr(DeltaLakeTable, "unread", property(unread))
     assert ids(task, "a.t") == [1]
     with pytest.raises(UnsupportedError, match=r"the target a\.marked has deletionVectors") as caught:
         task.sql("SELECT id FROM a.marked")

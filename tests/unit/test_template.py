@@ -25,7 +25,7 @@ source:
     - shop.*
     - crm.client
 
-# A folder of Delta tables, or a database: postgresql://user@host:port/database
+# A folder of Delta tables, {type: iceberg}, or a database: postgresql://user@host:port/database
 target: shop/target
 
 # How long changes are gathered before they are written: auto (up to 15 s), 1s, 15s, 5m.

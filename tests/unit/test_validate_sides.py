@@ -15,6 +15,7 @@ from tailrace.errors import ConfigError
 from tailrace.execution import BackgroundSession
 from tailrace.model.change import Column, Relation
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.delta.tables import DeltaTables
 from tailrace.validate.sessions import Sessions
 from tailrace.validate.sides import TargetSide
 from tailrace.validate.target_shape import TargetShape
@@ -35,7 +36,7 @@ def target(folder: Path, more: str = "", *files: dict[str, list[Any]], stored: i
     schema = pa.schema([("id", pa.int32()), ("gone", pa.string())])
     for rows in files:
         write_deltalake(path, pa.Table.from_pydict(rows, schema), mode="append")
-    base = TargetVersion(path, len(files) - 1, {}, 7)
+    base = TargetVersion(DeltaTables(""), path, len(files) - 1, {}, 7)
     return TargetSide(task, "s.t", base, "FF", [], stored, {}, TargetShape(RELATION, RELATION, None))
 
 

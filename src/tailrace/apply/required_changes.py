@@ -15,10 +15,12 @@ from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
+from ..lake.table import progress as progress_of
 from ..model.positions import ChangeNumber
 from ..state import ddl, lifecycle
 from ..state.lifecycle import TableLifecycle
 from ..targets.multi_source import TargetLocation
+from ..targets.task_tables import target_tables
 from .mapped_snapshots import loaded, waits_in_staging
 from .mapping.table_map import place_of, task_map
 from .table_progress import lacks_baseline
@@ -153,8 +155,8 @@ class Needs:
 
         def in_folder(table: str) -> ChangeNumber | None:
             at = self._place(table)
-            path = task.target_path(at.target)
-            return lake.progress(path, at.app(table, task.apply_app)) if lake.exists(path) else None
+            tables = target_tables(task)
+            return progress_of(tables, tables.name(at.target), at.app(table, task.apply_app))
 
         if not task.target.database:
             yield in_folder

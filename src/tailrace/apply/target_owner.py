@@ -1,8 +1,8 @@
 """The owner of a target: one task. Other tasks are refused before they write.
 
-A Delta target stores its owner in the property `tailrace.owner`; a database has a table with the source of
-each task name. The owner is the task's name with the identity of its source, as two tasks may have the same
-name. A target that several sources feed (`constants` in the key) has no owner.
+A Delta or Iceberg target stores its owner in the property `tailrace.owner`; a database has a table with the
+source of each task name. The owner is the task's name with the identity of its source, as two tasks may have
+the same name. A target that several sources feed (`constants` in the key) has no owner.
 """
 
 from __future__ import annotations
@@ -10,56 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-import pyarrow.fs
-import pyarrow.parquet as pq
-
 from ..config.task import Task
-from ..errors import ApplyError, ConfigError
-from ..lake import delta as lake
-from ..lake import guards, log_retention
-from ..lake.opened import open_table
-from ..lake.storage import filesystem
-from ..model.positions import order_key
+from ..errors import ApplyError, ConfigError, TargetLostError
+from ..lake.table import LakeTables
 from ..sources.base import Finding
 from ..state import streams
 from ..state.baselines import Baseline
 from ..targets.multi_source import TargetLocation
 from ..targets.postgresql import task_names
 from ..targets.postgresql.connection import Database, open_session
+from ..targets.task_tables import target_tables
 from .mapping.table_map import applied_places
 
-
-def applications(table: str, after: int | None = None) -> set[str]:
-    """Returns the application ids that have recorded progress in a table; empty without a table.
-
-    `after` selects those of later versions, searched back to the newest checkpoint; None: those of all.
-    """
-    fs, folder = filesystem(table)
-    listed = fs.get_file_info(pyarrow.fs.FileSelector(f"{folder}/_delta_log", allow_not_found=True))
-    if not listed:
-        return set()
-    checkpoints = [one for one in listed if ".checkpoint." in one.base_name and one.extension == "parquet"]
-    newest = max((int(one.base_name[:20]) for one in checkpoints), default=-1)
-    found = set[str]()
-    for one in checkpoints if after is None else ():
-        if int(one.base_name[:20]) == newest:
-            with fs.open_input_file(one.path) as file:
-                found |= _of_checkpoint(pq.ParquetFile(file))
-    for version in log_retention.versions(table):
-        if version > max(newest, order_key(after)):
-            found |= log_retention.commit_progress(table, version).keys()
-    return found
-
-
-def _of_checkpoint(file: pq.ParquetFile) -> set[str]:
-    if "txn" not in file.schema_arrow.names:
-        return set()
-    rows = file.read(["txn"]).column("txn").drop_null().to_pylist()
-    return {row["appId"] for row in rows if row["appId"]}
-
-
 OWNER = "tailrace.owner"
-"""The property of a Delta target that names its owner."""
+"""The property of a target that names its owner."""
 _APP = "tailrace/"
 _TAKE = "give this task another target (`target`), or take the table over: `tailrace take-over TASK %s`"
 
@@ -85,39 +49,38 @@ def is_same(one: str, other: str) -> bool:
     return name == named and (source == its or not source or not its)
 
 
-def claim(path: str, owner: str) -> None:
-    """Sets the owner of a Delta target that has none.
+def claim(tables: LakeTables, path: str, owner: str) -> None:
+    """Sets the owner of a target that has none.
 
     Raises:
         ApplyError: another task owns it.
     """
-    present = recorded(path)
+    present = recorded(tables, path)
     if present is None:
-        set_owner(path, owner)
+        set_owner(tables, path, owner)
     elif not is_same(present, owner):
         raise ApplyError(_belongs(path, present), where=path, hint=_TAKE % "TABLE")
 
 
-def set_owner(path: str, owner: str) -> None:
-    """Sets the owner of a Delta target, also if it has another one."""
-    guards.check()
-    lake.retried(
-        lambda: open_table(path).alter.set_table_properties({OWNER: owner}, raise_if_not_exists=False)
-    )
+def set_owner(tables: LakeTables, path: str, owner: str) -> None:
+    """Sets the owner of a target, also if it has another one."""
+    tables.set_property(path, OWNER, owner)
 
 
-def recorded(path: str) -> str | None:
-    """The owner of a Delta target; None if it has none."""
-    with lake.opened(path) as now:
-        return now.metadata().configuration.get(OWNER)
+def recorded(tables: LakeTables, path: str) -> str | None:
+    """The owner of a target; None if it has none."""
+    with tables.opened(path) as now:
+        return now.properties.get(OWNER)
 
 
 def claim_targets(task: Task, tables: Sequence[str]) -> None:
-    """Sets the task as the owner of its existing Delta targets that have none."""
-    owner = owner_of(task)
-    for place in applied_places(task, tables).values() if not task.target.database else ():
-        if not place.partition and lake.exists(path := task.target_path(place.target)):
-            claim(path, owner)
+    """Sets the task as the owner of its existing targets that have none; not in a database."""
+    if task.target.database:
+        return
+    owner, lake_tables = owner_of(task), target_tables(task)
+    for place in applied_places(task, tables).values():
+        if not place.partition and lake_tables.exists(path := lake_tables.name(place.target)):
+            claim(lake_tables, path, owner)
 
 
 def owner_findings(
@@ -126,11 +89,13 @@ def owner_findings(
     """Errors for targets that belong to another task; none while a database cannot be reached."""
     if not task.target.database:
         places = applied_places(task, tables).items()
-        found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
+        found = dict[str, str | None]()
+        with suppress(TargetLostError):  # `target_findings` reports it
+            found = {t: other_owner(task, at, owner, baselines.get(t)) for t, at in places}
         return [
-            Finding("error", _belongs(task.target_path(place.target), other), t, _TAKE % t, t)
+            Finding("error", _belongs(target_tables(task).name(place.target), other), t, _TAKE % t, t)
             for t, place in places
-            if (other := found[t])
+            if (other := found.get(t))
         ]
     at, (name, _, source) = Database.of(task.target.database), owner.partition(" ")
     with suppress(ApplyError), open_session(at, at.label) as on:
@@ -140,24 +105,25 @@ def owner_findings(
 
 
 def refuse_other(task: Task, place: TargetLocation, taken: Baseline) -> None:
-    """Raises ConfigError if a Delta target that had the baseline of a task belongs to another task."""
+    """Raises ConfigError if a target that had the baseline of a task belongs to another task."""
     if other := other_owner(task, place, owner_of(task), taken):
-        path = task.target_path(place.target)
+        path = target_tables(task).name(place.target)
         raise ConfigError(_belongs(path, other), where=taken.table, hint=_TAKE % taken.table)
 
 
 def other_owner(task: Task, place: TargetLocation, owner: str, taken: Baseline | None) -> str | None:
-    """The other task that a Delta target belongs to; None if it belongs to no other task.
+    """The other task that a target belongs to; None if it belongs to no other task.
 
     A target without an owner belongs to the tasks that have written to it since the task's own baseline
     (`taken`).
     """
-    path = task.target_path(place.target)
-    if not lake.exists(path):
+    tables = target_tables(task)
+    path = tables.name(place.target)
+    if not tables.exists(path):
         return None
-    if (present := recorded(path)) is not None:
+    if (present := recorded(tables, path)) is not None:
         return None if is_same(present, owner) else present
-    apps = applications(path, taken.version if taken else None)
+    apps = tables.applications(path, taken.version if taken else None)
     others = {name for app in apps if app.startswith(_APP) and (name := _other(task, place, app))}
     return ",".join(sorted(others)) or None
 

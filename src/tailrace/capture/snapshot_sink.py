@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -21,9 +22,11 @@ from ..model.change import Relation
 from ..model.positions import ChangeNumber
 from ..model.types import schema_of
 from ..state import lifecycle
-from ..targets.delta.layout import mark
+from ..targets.delta.tables import DeltaTables
+from ..targets.lake.layout import mark
 from ..targets.multi_source import TargetLocation
 from ..targets.rule_columns import added_by, rules_of
+from ..targets.task_tables import iceberg_tables, physical_layout
 
 if TYPE_CHECKING:
     from ..config.task import Task
@@ -101,7 +104,7 @@ class DeltaLanding:
         owned = {OWNER: self.owner} if self.owner and not self.own else {}
         lake.create(self.path, schema_of(relation.columns), TARGET_PROPERTIES | owned)
         if owned:
-            claim(self.path, self.owner)
+            claim(DeltaTables(""), self.path, self.owner)
         return self
 
     def part(self, relation: Relation, name: str = "") -> lake.Part:
@@ -200,6 +203,11 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
     """Returns the landing that parts of a task's baseline are written to, from its `address`."""
     if path := address.get("path"):
         return DeltaLanding(path)
+    if folder := address.get("folder"):
+        from ..lake.iceberg.files import IcebergFiles
+        from ..targets.iceberg.landing import IcebergLanding
+
+        return IcebergLanding(None, files=IcebergFiles(folder, address["schema"], address["spec"]))
     from ..targets.postgresql.connection import Database
     from ..targets.postgresql.load import PostgresLanding
 
@@ -208,6 +216,14 @@ def landing_at(task: Task, address: Mapping[str, str]) -> Landing:
 
 
 def _targets(task: Task) -> Callable[[TargetLocation, str], Landing]:
+    if task.target.type == "iceberg":
+        from ..targets.iceberg.landing import IcebergLanding
+
+        tables, owned = iceberg_tables(task), partial(claim, owner=owner_of(task))
+        return lambda at, table: IcebergLanding(
+            tables, tables.name(at.target), task.apply_app, at.partition, owned,
+            physical=physical_layout(task, table),
+        )  # fmt: skip
     if not task.target.database:
         return lambda at, _: DeltaLanding(
             task.target_path(at.target), task.apply_app, at.partition, owner_of(task)

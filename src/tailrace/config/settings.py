@@ -100,8 +100,8 @@ SOLIDDB_SETTINGS = ("connect", "arguments", "nodes", "statements", "options", "f
 class TargetSettings(Settings):
     """Where the tables are replicated to."""
 
-    type: Literal["delta", "postgresql"] = "delta"
-    """Kind of target; `postgresql` when `database` is given."""
+    type: Literal["delta", "iceberg", "postgresql"] = "delta"
+    """Kind of target; `postgresql` when `database` is given; `iceberg`: docs/iceberg.md."""
     path: Place = Field(default="target", json_schema_extra={"shown": "`name`/target"})
     """Folder that holds one Delta table per source table, `<schema>.<table>`: relative to the task file, or
     in an object store (`s3://bucket/folder`). A table there belongs to one task; tasks that write different
@@ -111,6 +111,12 @@ class TargetSettings(Settings):
     with `${NAME}`, `${file:PATH}` and without password as in `source.url`. The tables go into schemas named
     as the source's, or all into one: `?schema=name` at the end. `target: postgresql://...` is short for it.
     Capture and every Spark worker connect to it."""
+    catalog: Annotated[dict[Text, Any], AfterValidator(arguments_expanded)] = Field(default={}, repr=False)
+    """The catalog of Iceberg tables: pyiceberg's properties (`type`, `uri`, `warehouse`, ...), and `name`, by
+    default `tailrace`. `${NAME}` and `${file:PATH}` in texts are replaced. By default an SQL catalog in the
+    file `catalog.db` of `path`, which is also its warehouse."""
+    table_name: Text = "{schema}.{table}"
+    """Identifier of an Iceberg table: `namespace.table`, with the source's `{schema}` and `{table}`."""
     local_limit: Bytes | None = None
     """A batch that several tasks cannot merge by shards (it has rules, a key log, or incomplete images) is
     merged by one task if it rewrites at most this many bytes of a Delta target's files. By default
@@ -136,8 +142,25 @@ class TargetSettings(Settings):
     @model_validator(mode="after")
     def _one_place(self) -> TargetSettings:
         if (self.type == "postgresql") != bool(self.database):
-            raise ValueError("a target of type postgresql has a `database`, one of type delta has none")
+            raise ValueError("a target of type postgresql has a `database`, others have none")
+        if self.catalog and self.type != "iceberg":
+            raise ValueError("only a target of type iceberg has a `catalog`")
+        if "." not in self.table_name or "{table}" not in self.table_name:
+            raise ValueError("`table_name` is `namespace.table` with {table} in it, e.g. {schema}.{table}")
         return self
+
+    @property
+    def catalog_properties(self) -> dict[str, str]:
+        """The properties of the catalog, with defaults.
+
+        >>> TargetSettings(type="iceberg", path="/lake").catalog_properties["uri"]
+        'sqlite:////lake/catalog.db'
+        """
+        given = {key: str(value) for key, value in self.catalog.items()}
+        known = {"name": "tailrace", "type": "sql", **given}
+        if known["type"] != "sql":
+            return known
+        return {"uri": f"sqlite:///{self.path}/catalog.db", "warehouse": self.path, **known}
 
     @property
     def one_task(self) -> int:

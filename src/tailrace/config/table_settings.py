@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from ..model.partitions import PartitionField
 from ..model.patterns import fits, is_pattern
 from .base import Settings, Text
 from .freshness import Freshness
@@ -95,6 +96,11 @@ def mode_of(mode: str | None, soft_delete: str | None) -> str:
     return mode or ("soft_delete" if soft_delete else "upsert")
 
 
+def _partition(value: str) -> str:
+    PartitionField.parse(value)
+    return value
+
+
 def _target(value: str) -> str:
     if "." not in value or is_pattern(value):
         raise ValueError(f"{value!r} is not a table name: write schema.table")
@@ -163,6 +169,11 @@ class TableSettings(RuleSettings):
     """Column of the target -> its value in every row: a text, or `@SCHEMA`, `@TABLE`, `@TASK`."""
     key: list[Text] = Field(default=[])
     """The target's key; default: the constants and the source's key."""
+    partition: list[Annotated[Text, AfterValidator(_partition)]] = Field(default=[])
+    """Partitions of a new Iceberg table: columns of the target, `year(column)`, `month(column)`,
+    `day(column)`, `hour(column)`, `bucket(16, column)`."""
+    sort: list[Text] = Field(default=[])
+    """Columns by which the files of a new Iceberg table are sorted when they are joined."""
 
 
 def patterns_of(patterns: Iterable[str], table: str) -> list[str]:

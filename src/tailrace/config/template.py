@@ -40,7 +40,7 @@ source:
   # Tables to capture: schema.table, with * and ? as in file names.
   tables:
 {_list(task.source.tables)}
-# A folder of Delta tables, or a database: postgresql://user@host:port/database
+# A folder of Delta tables, {{type: iceberg}}, or a database: postgresql://user@host:port/database
 target: {_yaml(target)}
 
 # How long changes are gathered before they are written: auto (up to 15 s), 1s, 15s, 5m.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TypeVar
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from .opened import after_commit, exists, open_table, opened, progresses, reache
 from .parts import ROW_GROUP, AddedFile, Part
 from .reading import dataset, fitted, folder_of, paths, unread
 from .storage import filesystem
+from .tiers import TIERS, due_size
 from .vacuum import DURATION, hours, vacuum
 
 __all__ = [
@@ -68,11 +68,10 @@ __all__ = [
     "vacuum",
     "version",
     "write_part",
+    "write_pieces",
 ]
 
 SMALL_FILE = 32 << 20
-TIERS = (1 << 20, 16 << 20, 128 << 20)
-"""Sizes in bytes to which small files are joined, in steps."""
 PROPERTIES = {"delta.checkpointInterval": "10", DURATION: "interval 3 hours"}
 """Properties of every new table.
 
@@ -398,11 +397,9 @@ def compact(table: str, small_files: int) -> None:
     """
     with opened(table) as delta:
         sizes = pa.table(delta.get_add_actions(flatten=True))["size_bytes"].to_pylist()
-    tiers = [sum(low <= size < high for size in sizes) for low, high in pairwise([0, *TIERS])]
-    due = [high for high, many in zip(TIERS, tiers, strict=True) if many >= max(small_files, 2)]
-    if due:
+    if (size := due_size(sizes, small_files)) is not None:
         reach("maintain.compact")
-        done = retried(lambda: open_table(table).optimize.compact(target_size=due[-1]))
+        done = retried(lambda: open_table(table).optimize.compact(target_size=size))
         made = json.loads(done["filesAdded"])
         written.add(table, [int(made["avg"])] * int(made["totalFiles"]))
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.fs
@@ -30,14 +31,20 @@ _WORDS = frozenset(
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A closed Parquet part, ready to be committed: path in the table, bytes, rows, Delta statistics (JSON),
-    modification time (ms)."""
+    """A closed part, ready to be committed: path in the table, bytes, rows, statistics (JSON, in the form of
+    the table's format), modification time (ms), and the paths of further files if it has several."""
 
     path: str
     size: int
     rows: int
     stats: str
     modified: int
+    others: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of all files."""
+        return (self.path, *self.others)
 
     def to_json(self) -> str:
         """Returns the part as JSON text, which tasks send to the driver."""
@@ -46,7 +53,27 @@ class AddedFile:
     @staticmethod
     def from_json(text: str) -> AddedFile:
         """Returns the part that `to_json` wrote."""
-        return AddedFile(**json.loads(text))
+        said = json.loads(text)
+        return AddedFile(**(said | {"others": tuple(said["others"])}))
+
+
+class PartWriter(Protocol):
+    """Writes rows to one or more files of a table, which belong to the table once they are committed."""
+
+    rows: int
+    """The number of rows written so far."""
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Adds rows."""
+
+    def close(self) -> AddedFile | None:
+        """Finishes the files; None if nothing was written."""
+
+    def close_all(self) -> list[AddedFile]:
+        """Finishes the files; empty if nothing was written."""
+
+    def discard(self) -> None:
+        """Deletes the files."""
 
 
 class Part:
@@ -89,8 +116,17 @@ class Part:
         if not self.rows:
             self._fs.delete_file(self._full)
             return None
-        size, stats = self._fs.get_file_info(self._full).size, stats_json(self._metadata[0], self._more.found)
+        size, stats = self._fs.get_file_info(self._full).size, self._stats()
         return AddedFile(self.path, size, self.rows, stats, int(time.time() * 1000))
+
+    def close_all(self) -> list[AddedFile]:
+        """Finishes the part and returns its files; empty if nothing was written."""
+        added = self.close()
+        return [] if added is None else [added]
+
+    def _stats(self) -> str:
+        """Returns the statistics of the finished file in the form of the table's format."""
+        return stats_json(self._metadata[0], self._more.found)
 
     @contextmanager
     def _room(self) -> Iterator[None]:

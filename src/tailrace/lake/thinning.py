@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from posixpath import basename as base_name
 from typing import Any
@@ -111,7 +111,11 @@ def thin(table: str, past: Past, *, now: float | None = None) -> int:
     if len(old) < 2:
         return 0
     last = _with_progress(log, old)
-    kept = _kept(log, [v for v in old if v <= last], past, now)
+    until = [v for v in old if v <= last]
+    kept = kept_versions(
+        until, log.times, past, now, sum(log.data(last).values()), partial(_own_bytes, table),
+        partial(_with_progress, log),
+    )  # fmt: skip
     dropped = [v for v in old if v < last and v not in kept]
     if not dropped:
         return 0
@@ -143,30 +147,41 @@ def _with_progress(log: _Log, versions: Sequence[int]) -> int:
     return versions[-1]
 
 
-def _kept(log: _Log, old: Sequence[int], past: Past, now: float) -> set[int]:
-    """Returns the versions older than an hour that are kept: the last, the first, pinned ones, and one per
-    step of time."""
-    young = [v for v in old if log.times[v] > now - past.until_s]
-    step, limit = HOUR_S, past.times * sum(log.data(old[-1]).values())
+def kept_versions(
+    old: Sequence[int],
+    times: Mapping[int, float],
+    past: Past,
+    now: float,
+    newest_bytes: int,
+    own_bytes: Callable[[int, int], int],
+    preferred: Callable[[Sequence[int]], int],
+) -> set[int]:
+    """Returns the old versions of a table that are kept: the last, the first, pinned ones, and one per step
+    of time.
+
+    Args:
+        old: the versions that are older than `every_s`, in order.
+        times: the time of each version.
+        past: what is kept.
+        now: the current time.
+        newest_bytes: the bytes of the last of them.
+        own_bytes: returns the bytes of files that a version has and a later one does not.
+        preferred: returns the version of a step that is kept.
+    """
+    young = [v for v in old if times[v] > now - past.until_s]
+    step, limit = HOUR_S, past.times * newest_bytes
     while True:
         steps = dict[int, list[int]]()
         for version in young:
-            steps.setdefault(int(log.times[version] // step), []).append(version)
+            steps.setdefault(int(times[version] // step), []).append(version)
         kept = {old[-1], *young[:1], *past.pinned.intersection(young)}
-        kept |= {_with_progress(log, one) if len(one) > 1 else one[0] for one in steps.values()}
-        if len(kept) == 1 or _past_bytes(log, sorted(kept)) <= limit:
+        kept |= {preferred(one) if len(one) > 1 else one[0] for one in steps.values()}
+        # A file that is in two versions is in all versions between them.
+        if len(kept) == 1 or sum(own_bytes(*pair) for pair in pairwise(sorted(kept))) <= limit:
             return kept
         step *= 2
         if step > 2 * past.until_s:
             return {old[-1]}
-
-
-def _past_bytes(log: _Log, kept: Sequence[int]) -> int:
-    """Returns the bytes of files that kept versions have and the last one does not.
-
-    A file that is in two versions is in all versions between them.
-    """
-    return sum(_own_bytes(log.table, one, later) for one, later in pairwise(kept))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,4 +1,4 @@
-"""Rows of a version of a Delta target: their layout, and whether changes can be applied to them."""
+"""Rows of a version of a target: their layout, and whether changes can be applied to them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from ..errors import UnsupportedError
 from ..lake import log
+from ..lake.data_files import FileDataset, FileFragment
 from ..lake.log import Layout
 from ..lake.past import LATER, files_there
-from ..lake.reading import fitted, unread
+from ..lake.reading import fitted
 from ..model import sequence
 from ..model.change import Column, Relation
 from ..model.positions import ChangeNumber, ChangeSeq
@@ -66,9 +66,10 @@ def order_columns(fields: Iterable[pa.Field], relation: Relation) -> list[pa.Fie
     return sorted(fields, key=lambda f: places.get(f.name, len(places)))
 
 
-def refuse_features(delta: DeltaTable, where: str, what: str = "the target") -> None:
-    """Raises UnsupportedError for a table with features that this process cannot read."""
-    if more := unread(delta):
+def refuse_features(more: Sequence[str], where: str, what: str = "the target") -> None:
+    """Raises UnsupportedError for a table with features that this process cannot read, see
+    `LakeTable.unread`."""
+    if more:
         raise UnsupportedError(
             f"{what} has {', '.join(more)}, which this process cannot read",
             where=where,
@@ -104,7 +105,11 @@ def refuse_differing_column(column: Column, have: pa.Schema, older: bool, where:
 
 
 def read_rows(
-    data: ds.Dataset, schema: pa.Schema, which: ds.Expression | None, where: str, keys: RowKeys | None = None
+    data: ds.Dataset | FileDataset,
+    schema: pa.Schema,
+    which: ds.Expression | None,
+    where: str,
+    keys: RowKeys | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Returns the rows of a version, or those with some keys; missing columns are NULL."""
     names = [n for n in schema.names if n in data.schema.names]
@@ -121,7 +126,11 @@ def read_rows(
 
 
 def _with_keys(
-    fragment: ds.Fragment, schema: pa.Schema, names: list[str], which: ds.Expression | None, keys: RowKeys
+    fragment: ds.Fragment | FileFragment,
+    schema: pa.Schema,
+    names: list[str],
+    which: ds.Expression | None,
+    keys: RowKeys,
 ) -> Iterable[pa.RecordBatch]:
     """Returns the rows of a file with some keys; other columns are read only if there are any."""
     found = keys.contained(fragment.to_table(schema=schema, columns=keys.names, filter=which))

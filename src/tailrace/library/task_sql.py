@@ -14,6 +14,7 @@ from ..query.result import Result
 from ..query.spark_rows import statement_error, stream_rows
 from ..query.sql import run_query
 from ..query.table_functions import FUNCTIONS, FunctionCall, normalized, replace_calls
+from ..targets.delta.tables import DeltaTables
 from .sql_names import (
     SHOW_FUNCTIONS,
     SHOW_TABLES,
@@ -114,7 +115,13 @@ def in_spark(task: QueriedTask, statement: str, spark: SparkSession) -> Result:
 
 
 def _name_error(one: View) -> UnsupportedError | None:
-    """Returns why Spark's catalog cannot have a view's name; None if it can."""
+    """Returns why Spark's catalog cannot have a view; None if it can."""
+    if not isinstance(one.tables, DeltaTables):
+        return UnsupportedError(
+            f"{one.name} is an Iceberg table, which this release of Spark does not read",
+            where=one.path,
+            hint=f"run it without --spark, or write FROM current('{one.name}')",
+        )
     if all(re.fullmatch(r"\w*", part, re.ASCII) for part in one.place):
         return None
     return UnsupportedError(

@@ -17,8 +17,7 @@ from ..engine.change_arrays import ChangeArrays, Ints, T
 from ..errors import BaselineNeededError, PositionError, UnsupportedError
 from ..lake import log
 from ..lake.log import Layout
-from ..lake.past import at_version
-from ..lake.reading import dataset, fitted
+from ..lake.reading import fitted
 from ..model import sequence
 from ..model.change import PREFIX
 from ..model.positions import BEFORE_ALL
@@ -286,7 +285,7 @@ class TaskTable(TableChanges):
                 "it is only tracked (its policy is below level 2)",
                 "the table `tracking` (`tailrace sql`)",
             )
-        elif task.target.type != "delta":
+        elif task.target.database:
             why = "its target is a database, which keeps no versions"
         elif not task_map(task, self.name).plain:
             why = "its target is mapped"
@@ -311,9 +310,9 @@ class TaskTable(TableChanges):
         from ..validate.target_versions import deletion_mark
 
         where = f"{version.path}, version {version.version}"
-        delta = at_version(version.path, version.version)
-        refuse_features(delta, where)
-        data = dataset(delta)
+        table = version.open()
+        refuse_features(table.unread, where)
+        data = table.dataset()
         mark = deletion_mark(self.task, self.name) if self.task else None
         layouts = layouts_from(self.layouts, taken, self.hidden, version.number)
         own = [f for f in data.schema if f.name not in {mark, *self.hidden}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,12 +13,15 @@ import pyarrow as pa
 from ..apply.mapping.table_map import task_map
 from ..config.task import Task
 from ..errors import ConfigError, TailraceError
-from ..lake import delta as lake
+from ..lake.data_files import FileDataset
 from ..lake.opened import open_table
+from ..lake.table import LakeTables
 from ..model.change import split
 from ..query.duckdb_session import connect as opened
 from ..query.duckdb_session import select_list
 from ..state import lifecycle
+from ..targets.delta.tables import DeltaTables
+from ..targets.task_tables import target_tables
 from .target_rows import refuse_features
 
 if TYPE_CHECKING:
@@ -32,19 +35,21 @@ _FOLDED = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 @dataclass(frozen=True)
 class View:
-    """A Delta table of a task under its name in SQL.
+    """A table of a task under its name in SQL.
 
     Attributes:
         name: `schema.table`, or a name alone.
         means: its description.
-        path: the table's path.
+        path: the table's name, see `LakeTables`.
         changes_of: the table whose changes it has; None if it is not a change table.
+        tables: the tables of its format.
     """
 
     name: str
     means: str
     path: str
     changes_of: str | None = None
+    tables: LakeTables = field(default_factory=lambda: DeltaTables(""))
 
     @property
     def place(self) -> tuple[str, str]:
@@ -79,7 +84,7 @@ def fold_case(name: str) -> str:
 
 def views(task: Task, tables: Sequence[str]) -> list[View]:
     """Returns the tables that exist."""
-    return [one for one in _all_views(task, tables) if lake.exists(one.path)]
+    return [one for one in _all_views(task, tables) if one.tables.exists(one.path)]
 
 
 def unique_views(task: Task, found: Iterable[View], default: str) -> tuple[list[View], list[LeftOut]]:
@@ -140,11 +145,26 @@ class TaskViews:
         return self._left_out[int(found[1])].why if found else None
 
     def _show(self, one: View, rows: str) -> None:
-        delta = open_table(one.path)
-        refuse_features(delta, one.path, one.means)
-        dataset = lake.dataset(delta)
-        self.connection.register(rows, dataset)
+        table = one.tables.open(one.path)
+        refuse_features(table.unread, one.path, one.means)
+        dataset = table.dataset()
+        if isinstance(dataset, FileDataset):
+            rows = self._union(dataset, rows)
+        else:
+            self.connection.register(rows, dataset)
         self._view(one, rows, select_list(dataset.schema))
+
+    def _union(self, rows: FileDataset, name: str) -> str:
+        """Registers files whose columns have different names; returns a subquery with the table's names."""
+        selects = []
+        for number, (part, columns) in enumerate(rows.parts()):
+            self.connection.register(f"{name}_{number}", part)
+            listed = (
+                f"{_quoted(columns[one]) if one in columns else 'NULL'} AS {_quoted(one)}"
+                for one in rows.schema.names
+            )
+            selects.append(f"SELECT {', '.join(listed)} FROM {name}_{number}")
+        return f"({' UNION ALL '.join(selects)})"
 
     def _stand_in(self) -> None:
         """Creates views of missing tables in place of those left out; DuckDB's error has the missing table's
@@ -167,8 +187,9 @@ class TaskViews:
 def _all_views(task: Task, tables: Sequence[str]) -> Iterator[View]:
     renamed = lifecycle.read(task).target_names
     targets = {renamed.get(t, task_map(task, t).target) for t in tables}
-    if task.target.type == "delta":
-        yield from (View(t, f"the target {t}", task.target_path(t)) for t in sorted(targets))
+    if not task.target.database:
+        known = target_tables(task)
+        yield from (View(t, f"the target {t}", known.name(t), tables=known) for t in sorted(targets))
     yield from (View(t + CHANGES, f"the change table of {t}", task.changes_path(t), t) for t in tables)
     yield View("tracking", "TRACKING", task.tracking_path)
     yield View("keylog", "the key log", task.keylog_path)

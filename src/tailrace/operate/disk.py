@@ -15,11 +15,11 @@ from typing import Any
 
 from ..config.quantities import about
 from ..config.task import Task
-from ..lake import delta as lake
 from ..lake import folders as lake_folders
 from ..lake import json_files
 from ..lake.storage import is_remote, within
 from ..state.baselines import read_baselines
+from ..targets.task_tables import target_tables
 
 KINDS = ("live", "past", "changes", "log", "keylog", "others")
 """Kinds of files: newest versions of targets; their past; change tables and TRACKING; LOG; the key log;
@@ -122,23 +122,32 @@ def _live(task: Task) -> set[str]:
     if task.target.database:
         return set()
     found = set[str]()
-    for folder in _targets(task):
-        if lake.exists(folder):
-            with lake.opened(folder) as table:
-                found.update(lake.paths(table))
+    tables = target_tables(task)
+    for name in filter(tables.exists, _targets(task)):
+        with tables.opened(name) as table:
+            found.update(table.files.path(file["path"]) for file in table.data_files())
     return found
 
 
 def _targets(task: Task) -> list[str]:
-    """Returns the folders of the task's targets."""
+    """Returns the names of the task's targets."""
     if task.target.database:
         return []
-    return [task.target_path(table) for table in read_baselines(task.control_path("baselines"))]
+    tables = target_tables(task)
+    return [tables.name(table) for table in read_baselines(task.control_path("baselines"))]
+
+
+def _folders(task: Task) -> list[str]:
+    """Returns the folders of the task's targets."""
+    if not (names := _targets(task)):
+        return []
+    tables = target_tables(task)
+    return [tables.scratch_folder(name) for name in names if tables.exists(name)]
 
 
 def _files(task: Task) -> Iterator[tuple[str, int]]:
     """Yields all files of the task, with their bytes."""
-    for folder in {task.home, task.keylog_path, *_targets(task)}:
+    for folder in {task.home, task.keylog_path, *_folders(task)}:
         if folder == task.home or not within(folder, task.home):
             yield from lake_folders.files(folder)
 

@@ -28,6 +28,7 @@ from ..sources.base import SourceObject
 from ..state import lifecycle, live, streams
 from ..state.baselines import baseline_numbers
 from ..state.lifecycle import TableStates
+from ..targets.task_tables import target_tables
 
 _GONE = ".dropped"
 """Suffix of a folder that is being removed."""
@@ -167,8 +168,11 @@ def _left(task: Task, mine: Sequence[str], removed: Sequence[str], states: Table
 
         control = Database.of(task.target.database).control
         return [*stays, f"schemas in the target database: {control}, and those of the targets"]
-    names = states.target_names
-    known = [task.target_path(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
+    names, tables = states.target_names, target_tables(task)
+    targets = [tables.name(place_of(task_map(task, t), names).target) for t in (*mine, *removed)]
+    known = [tables.scratch_folder(name) if tables.exists(name) else name for name in targets]
+    if task.target.type == "iceberg":
+        known.append(f"{task.target.path}/catalog.db")
     known += [task.home, task.target.path, task.keylog_path, *task.own_folders]
     ours = [*known, *(folder + _GONE for folder in task.own_folders)]
     for folder in {task.target.path, task.home}:

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import pyarrow.fs
-
 from ..apply.mapped_snapshots import loaded
 from ..apply.mapping.table_map import place_of, task_map
 from ..capture.column_doubts import find_doubts
@@ -19,6 +17,7 @@ from ..formats.sqdr.control import IR_SUBSCRIPTION
 from ..lake import delta as lake
 from ..lake import json_files, log, log_retention
 from ..lake.opened import open_table
+from ..lake.table import progress as progress_of
 from ..model.positions import BEFORE_ALL, ChangeNumber, Position, order_key
 from ..state import lifecycle, live
 from ..state.baselines import Baseline
@@ -26,6 +25,7 @@ from ..state.capture_state import AWAY, GONE, RECONNECTING, RUNNING, STATE_EVERY
 from ..state.lifecycle import TableLifecycle, TableState, TableStates
 from ..state.open_warnings import open_warnings
 from ..state.totals import Totals
+from ..targets.task_tables import target_tables
 from . import control_tables
 from .consumers import consumer_warnings
 
@@ -306,23 +306,17 @@ def _reached(task: Task, totals: Totals, states: TableStates) -> dict[str, Chang
     found = totals.reached(states.baselines, loaded(task.control_path("mapped")))
     if task.target.database:
         return found
-    names = states.target_names
+    names, tables = states.target_names, target_tables(task)
     for name in totals.late(found):
         place, one = place_of(task_map(task, name), names), totals.applied.get(name)
-        path = task.target_path(place.target)
+        path = tables.name(place.target)
         # Most are at the version of their record: checking that there is no later one is fast.
-        if one is not None and not _has_version(path, order_key(one.version) + 1):
+        if one is not None and not tables.is_newer_than(path, order_key(one.version)):
             continue
-        progress = lake.progress(path, place.app(name, task.apply_app))
+        progress = progress_of(tables, path, place.app(name, task.apply_app))
         if progress is not None:
             found[name] = max(found.get(name, progress), progress)
     return found
-
-
-def _has_version(table: str, version: int) -> bool:
-    fs, folder = lake.filesystem(table)
-    found = fs.get_file_info(f"{folder}/_delta_log/{version:020}.json")
-    return bool(found.type == pyarrow.fs.FileType.File)
 
 
 def age_s(at: str, now: dt.datetime | None = None) -> float:

@@ -21,7 +21,6 @@ from ..capture.table_selection import drop_targets, gets_identity, select_tables
 from ..config.policies import MEDIUM
 from ..config.task import Task
 from ..errors import ConfigError
-from ..lake import delta as lake
 from ..lake import json_files, log
 from ..model.nearest import meant
 from ..model.patterns import fits, fitting
@@ -30,6 +29,7 @@ from ..sources.base import LeftOut
 from ..state import commands, lifecycle, live, streams
 from ..state.commands import ADD, DROP, PAUSE, REMOVE, RESUME, RESYNC
 from ..state.lifecycle import TableLifecycle, TableStates
+from ..targets.task_tables import target_tables
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def renew_stream(
 
 
 def take_over(task: Task, patterns: Sequence[str]) -> list[str]:
-    """Makes this task the owner of the Delta targets of tables; returns the tables.
+    """Makes this task the owner of the targets of tables; returns the tables.
 
     Raises:
         ConfigError: the target is a database, or no target matches.
@@ -151,11 +151,12 @@ def take_over(task: Task, patterns: Sequence[str]) -> list[str]:
         places = applied_places(task, source.tables(patterns))
     finally:
         source.close()
-    paths = {t: path for t, at in places.items() if lake.exists(path := task.target_path(at.target))}
+    tables = target_tables(task)
+    paths = {t: path for t, at in places.items() if tables.exists(path := tables.name(at.target))}
     if not paths:
         raise ConfigError(f"no table that matches {', '.join(patterns)} has a target", where=task.target.path)
     for path in paths.values():
-        set_owner(path, owner)
+        set_owner(tables, path, owner)
     return sorted(paths)
 
 

@@ -41,7 +41,7 @@ from ..state.ledger import STORE_APP
 from ..state.open_warnings import PIPELINE, OpenWarnings
 from ..state.retention import trim_batches, trim_tables
 from ..targets.base import Target
-from ..targets.delta.target import DeltaTarget
+from ..targets.lake.target import LakeTarget
 
 _NAME = "maintenance"
 CONTROL = (*(one.name for one in APPENDED), "ddl_history", "consumers", "quarantine", EXCEPTIONS)
@@ -160,14 +160,14 @@ class Maintenance:
             if states[table].busy or states[table].removed:
                 continue
             try:
-                if table in places and table in baselines and isinstance(self._target, DeltaTarget):
+                if table in places and table in baselines and isinstance(self._target, LakeTarget):
                     refuse_other(task, places[table], baselines[table])
                 past = _past(
                     settings, (b.version for b in taken if b.table == table and b.version is not None)
                 )
                 self._target.maintain(table, settings.small_files, past)
-                if sweeps and isinstance(self._target, DeltaTarget):
-                    thinning.sweep(self._target.path(table))
+                if sweeps and isinstance(self._target, LakeTarget):
+                    self._target.sweep(table)
             except Exception as error:
                 said = from_spark(error, where=f"maintenance of {table}")
                 if not is_of_table(said):

@@ -54,9 +54,11 @@ from ..store.unstorable import TableSuspensions
 from ..store.writer import Store, StorePaths
 from ..targets.base import Target
 from ..targets.delta.target import DeltaTarget
+from ..targets.lake.target import LakeTarget
 from ..targets.multi_source import TargetLocation
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
+from ..targets.task_tables import iceberg_tables, physical_layout
 from ..validate.repair import Repair
 from ..validate.sessions import Sessions
 from ..validate.validation import validate
@@ -90,7 +92,7 @@ class Pipeline:
         lake.create(task.tracking_path, tracking.SCHEMA)
         lake.create(task.relations_path, log.RELATIONS_SCHEMA)
         self._store = Store(store_paths(task), suspend=TableSuspensions(task))
-        self.freshness = FreshnessControl(task, self._delta_path, lambda: _baseline_steps(counted()))
+        self.freshness = FreshnessControl(task, self._lake_path, lambda: _baseline_steps(counted()))
         self._scheduler = Scheduler(
             task.commands_path,
             task.control_path("errors"),
@@ -292,8 +294,8 @@ class Pipeline:
         self._counts.applied(done, time.monotonic() - began)
         self.freshness.applied(done)
 
-    def _delta_path(self, table: str) -> str | None:
-        return self._target.path(table) if isinstance(self._target, DeltaTarget) else None
+    def _lake_path(self, table: str) -> str | None:
+        return self._target.path(table) if isinstance(self._target, LakeTarget) else None
 
     def counted(self) -> dict[str, Any]:
         """Returns the counters of store and apply since this process started (`Counts.as_dict`)."""
@@ -327,7 +329,7 @@ def _baseline_steps(steps: Mapping[str, JobCount]) -> int:
 
 
 def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Target:
-    """Returns the task's target: a database if the task names one, otherwise Delta tables.
+    """Returns the task's target: a database, or Iceberg or Delta tables.
 
     `names`: the names of targets that differ from their tables' names; it may change.
     """
@@ -344,6 +346,18 @@ def target_of(task: Task, spark: SparkSession, names: Mapping[str, str]) -> Targ
             memory_bytes=task.apply.merge_memory,
             locations=places,
             at_once=task.apply.parallel_tables,
+        )
+    if task.target.type == "iceberg":
+        from ..targets.iceberg.target import IcebergTarget
+
+        return IcebergTarget(
+            spark,
+            iceberg_tables(task),
+            app_id=task.apply_app,
+            local_limit_bytes=task.target.one_task,
+            merge_memory_bytes=task.apply.merge_memory,
+            locations=places,
+            physical=partial(physical_layout, task),
         )
     return DeltaTarget(
         spark,

@@ -62,7 +62,7 @@ BATCHES = {
 }
 """Sizes of Arrow batches for Python tasks, and of plans; safe in every session."""
 
-LOADED = ("tailrace.targets.delta.merge", "tailrace.store.running")
+LOADED = ("tailrace.targets.lake.merge", "tailrace.store.running")
 """Modules that nearly all tasks need."""
 
 _END_S = 10.0

@@ -1,4 +1,4 @@
-"""Renames targets atomically: a folder, or a table in a database."""
+"""Renames targets atomically: a folder, or a table in a catalog or database."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ..errors import ApplyError, NameTakenError
 from ..lake import guards
 from ..lake.folders import copy_folder, is_folder, remove_folder
 from ..lake.objects import Objects, sync
+from .task_tables import iceberg_tables
 
 if TYPE_CHECKING:
     from ..config.task import Task
+    from ..lake.iceberg.tables import IcebergTables
     from .postgresql.connection import Database
 
 
@@ -85,6 +87,35 @@ class FolderMover:
 
 
 @dataclass(frozen=True)
+class TableMover:
+    """Renames Iceberg targets in their catalog; their files stay in their folder."""
+
+    tables: IcebergTables
+
+    def is_taken(self, name: str) -> bool:
+        """Whether the catalog has a table of that name."""
+        return self.tables.exists(self.tables.name(name))
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether both names denote the same table."""
+        return self.tables.name(one) == self.tables.name(other)
+
+    def move(self, table: str, old: str, new: str) -> None:
+        """Renames the table."""
+        before, after = self.tables.name(old), self.tables.name(new)
+        if before == after or not self.tables.exists(before):
+            return
+        if self.tables.exists(after):
+            raise NameTakenError(
+                f"cannot rename the target of {table}: both {before} and {after} exist",
+                where=table,
+                hint="one of the two does not belong to this task: remove it, then `tailrace resume`",
+            )
+        guards.check()
+        self.tables.rename(before, after)
+
+
+@dataclass(frozen=True)
 class DatabaseMover:
     """Renames PostgreSQL targets: a table and its progress row, in one transaction."""
 
@@ -113,6 +144,8 @@ class DatabaseMover:
 
 def mover(task: Task) -> Mover:
     """Returns the mover for a task's targets."""
+    if task.target.type == "iceberg":
+        return TableMover(iceberg_tables(task))
     if not task.target.database:
         return FolderMover(task.target_path)
     from .postgresql.connection import Database

@@ -26,6 +26,7 @@ import pyarrow as pa
 from ..apply import audits, target_mode
 from ..apply.mapping.table_map import place_of, task_map
 from ..config.task import Task
+from ..engine.columns import typed
 from ..engine.rules import Rules
 from ..errors import ApplyError, TailraceError, TargetLostError
 from ..execution import Job, described
@@ -42,13 +43,14 @@ from ..operate.keylog_runs import REPAIR, Runs, group_of, subscriptions
 from ..state import lifecycle, live
 from ..state.baselines import read_baselines
 from ..targets.auditor import log_without_conflicts
+from ..targets.base import Target
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.load import PartTask
 from ..targets.delta.target import DeltaTarget
 from ..targets.multi_source import TargetLocation
 from ..targets.plans import UNKNOWN
 from ..targets.postgresql.target import PostgresTarget
 from ..targets.rule_columns import rules_of
+from ..targets.task_tables import iceberg_tables, physical_layout
 from . import repair_sides as sides
 from .compare import Comparison, TableResult
 from .differences import ChangeStamp, Differences, count_changes
@@ -192,8 +194,9 @@ class Repair:
                 continue
             if not files:
                 lake.create(kept, schema)
-            (row,) = next(PartTask(kept, schema)(some.to_batches())).to_pylist()
-            files.append(lake.AddedFile.from_json(row["file"]))
+            files += lake.write_pieces(
+                kept, schema, (pa.Table.from_batches([typed(one, schema)]) for one in some.to_batches())
+            )
         said, upto = RepairResult(table, counts["I"], counts["U"], counts["D"]), after + counts.total()
         if not files:
             return said
@@ -233,18 +236,14 @@ class Repair:
             runs.end()
         return logbook.run_of(table)
 
-    def _batch(
-        self, target: DeltaTarget | PostgresTarget, table: str, relation: Relation, after: int, upto: int
-    ) -> ChangeBatch:
+    def _batch(self, target: Target, table: str, relation: Relation, after: int, upto: int) -> ChangeBatch:
         counts = {**UNKNOWN, "T": 0}  # no difference is a truncate
         numbers = ChangeRange(None if after < 0 else after, upto)
         return ChangeBatch(
             table, relation, numbers, self._kept(table), counts=counts, target=target.path(table)
         )
 
-    def _merged(
-        self, target: DeltaTarget | PostgresTarget, batch: ChangeBatch, rules: Rules, logbook: KeyLog | None
-    ) -> None:
+    def _merged(self, target: Target, batch: ChangeBatch, rules: Rules, logbook: KeyLog | None) -> None:
         """Merges changes, each made for the existing row: there are no conflicts unless another process has
         changed it."""
         rules = replace(rules, on={**rules.on, "data_error": "stop"})  # a refused row is not repaired
@@ -292,7 +291,7 @@ class Repair:
     def _kept(self, table: str) -> str:
         return f"{self.task.home}/repairs/{lake.file_name(table)}__ct"
 
-    def _target(self, spark: SparkSession | None) -> DeltaTarget | PostgresTarget:
+    def _target(self, spark: SparkSession | None) -> Target:
         """Returns the task's target with the progress of repairs; `spark` is None for work in
         this process."""
         task, session = self.task, cast("SparkSession", spark)
@@ -304,6 +303,18 @@ class Repair:
         if task.target.database:
             return PostgresTarget(
                 session, task.target.database, task=task.name, repairs=True, locations=places
+            )
+        if task.target.type == "iceberg":
+            from ..targets.iceberg.target import IcebergTarget
+
+            return IcebergTarget(
+                session,
+                iceberg_tables(task),
+                app_id=f"{task.apply_app}/{REPAIR}",
+                local_limit_bytes=task.target.one_task,
+                merge_memory_bytes=task.apply.merge_memory,
+                locations=places,
+                physical=partial(physical_layout, task),
             )
         return DeltaTarget(
             session,

@@ -19,25 +19,22 @@ from ..apply.route import Route
 from ..capture.part_readers import PartReaders
 from ..config.task import Task
 from ..execution import Job
-from ..lake import delta as lake
 from ..lake import log
-from ..lake.past import at_version
 from ..model.change import Relation
-from ..model.positions import BEFORE_ALL, ChangeRange, order_key
+from ..model.positions import BEFORE_ALL, ChangeRange
 from ..model.steps import Steps
 from ..query.state import state_at
 from ..state import ledger, lifecycle
 from ..state.baselines import Baseline, read_baselines
 from ..state.totals import batches_of
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta import spark_io
-from ..targets.multi_source import rows_in_partition
 from ..targets.plans import SPECIAL
+from ..targets.task_tables import target_tables
 from .comparable_targets import without_deleted
 from .file_rows import FileRows
 from .postgresql_target import hold_target
 from .sessions import Sessions
-from .sides import LoadedRows, row_count
+from .sides import LoadedRows, table_rows
 from .sql_rows import write_query_rows
 from .target_shape import TargetShape
 from .target_versions import NOT_MAPPED, TargetVersion, deletion_mark, row_filter
@@ -71,7 +68,7 @@ class TargetRows:
         if isinstance(self.rows, LoadedRows):
             found = [c.name for c in self.rows.layout.columns]
         else:
-            found = lake.arrow_schema(self.rows.path).names
+            found = self.rows.tables.open(self.rows.path).schema.names
         return [n for n in found if n != self.mark]
 
     def read(self, sessions: Sessions, scratch: str) -> FileRows:
@@ -79,21 +76,19 @@ class TargetRows:
         if isinstance(self.rows, LoadedRows):
             found, own = self.rows.rows(), dict[str, str]()
         else:
-            delta = at_version(self.rows.path, self.rows.version)
-            if more := lake.unread(delta):
+            table = self.rows.open()
+            if more := table.unread:
                 spark = sessions.sql(f"the target of {self.table} has {', '.join(more)}")
                 job = Job(KIND, f"{KIND} {self.table}: rows of the target", counts=False)
                 return write_query_rows(spark, self._frame, scratch, job)
-            found, own = FileRows(lake.dataset(delta), {}, rows=row_count(delta)), dict(self.rows.own)
+            found, own = table_rows(table, scratch), dict(self.rows.own)
         only = row_filter(found.data.schema.names, own, self.mark)
         return replace(found, columns={n: pc.field(n) for n in self.columns}, only=only)
 
     def _frame(self, spark: SparkSession) -> DataFrame:
-        """Returns the rows of a Delta target in Spark."""
+        """Returns the rows of a target with versions in Spark."""
         assert isinstance(self.rows, TargetVersion)  # noqa: S101 - called only in that case
-        path, version = self.rows.path, self.rows.version
-        rows = spark_io.rows_of(spark, path, at_version(path, version))
-        return without_deleted(self.task, self.table, rows_in_partition(rows, self.rows.own))
+        return without_deleted(self.task, self.table, self.rows.rows(spark))
 
 
 @dataclass(frozen=True)
@@ -149,10 +144,11 @@ def current_rows(task: Task, table: str, scratch: str, sessions: Sessions) -> Ta
                 rows = collect_rows(found.layout, folder, loads, Steps(), "")
             return TargetRows(task, table, rows, found.upto, mark)
     place = place_of(task_map(task, table), lifecycle.read(task).target_names)
-    path = task.target_path(place.target)
-    progress = lake.progress(path, place.app(table, task.apply_app)) or BEFORE_ALL
+    tables = target_tables(task)
+    newest = tables.open(tables.name(place.target))
+    progress = newest.progress(place.app(table, task.apply_app)) or BEFORE_ALL
     reached = max(progress, baseline_of(task, table).after)
-    now = TargetVersion(path, order_key(lake.version(path)), place.partition, reached)
+    now = TargetVersion(tables, newest.name, newest.version, place.partition, reached)
     return TargetRows(task, table, now, reached, mark)
 
 

@@ -6,14 +6,13 @@ expressions of a mapping, changes on top of a version, and deletion vectors.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from ..apply.layout_batches import layout_batches
 from ..apply.reading import read_changes
@@ -22,7 +21,8 @@ from ..config.task import Task
 from ..execution import BackgroundSession, Job
 from ..lake import delta as lake
 from ..lake import log
-from ..lake.past import at_version
+from ..lake.data_files import DataFiles, FileDataset
+from ..lake.table import LakeTable
 from ..model.change import PREFIX, Relation
 from ..model.positions import ChangeNumber, ChangeRange
 from ..model.quoting import quoted
@@ -31,7 +31,7 @@ from ..query.state import state_at
 from ..state.baselines import Baseline
 from ..state.totals import batches_after, last_stored
 from ..targets.change_batch import ChangeBatch
-from ..targets.delta.reshape import reshaped
+from ..targets.lake.reshape import reshaped
 from ..targets.plans import SPECIAL
 from .comparable_targets import without_deleted
 from .compare import TablePair
@@ -142,14 +142,14 @@ class TargetSide:
         """Why only Spark SQL can compute the rows; None if the files are read directly."""
         if self.stored or any(r.before != r.relation for _, r in self.steps):
             return f"changes of {self.table} have to be applied on top of its target"
-        if isinstance(self.base, TargetVersion) and (more := lake.unread(self._delta)):
+        if isinstance(self.base, TargetVersion) and (more := self._open.unread):
             return f"the target of {self.table} has {', '.join(more)}"
         return None
 
     @cached_property
-    def _delta(self) -> DeltaTable:
+    def _open(self) -> LakeTable:
         assert isinstance(self.base, TargetVersion)  # noqa: S101 - called only in that case
-        return at_version(self.base.path, self.base.version)
+        return self.base.open()
 
     def rows(self, sessions: Sessions, scratch: str, kind: str = "validate") -> tuple[FileRows, bool]:
         """Returns the rows, and whether changes were applied on top of the base.
@@ -160,7 +160,7 @@ class TargetSide:
             kind: the kind of the jobs.
         """
         if (why := self.why_sql) is None:
-            return self._files(), False
+            return self._files(scratch), False
         overlaid = False
 
         def computed(spark: SparkSession) -> DataFrame:
@@ -171,16 +171,13 @@ class TargetSide:
         job = Job(kind, f"{kind} {self.table}: rows of the target", self.stored, counts=False)
         return write_query_rows(sessions.sql(why), computed, scratch, job), overlaid
 
-    def _files(self) -> FileRows:
+    def _files(self, scratch: str) -> FileRows:
         base, mark = self.base, deletion_mark(self.task, self.table)
         gone = {*self.made.kept, mark}
         if isinstance(base, LoadedTarget):
             found, own = base.landed.rows(), dict[str, str]()
         else:
-            found, own = (
-                FileRows(lake.dataset(self._delta), {}, rows=row_count(self._delta)),
-                dict(base.own),
-            )
+            found, own = table_rows(self._open, scratch), dict(base.own)
         have = found.data.schema.names
         # The target may have columns that others added, or those of a later layout.
         mine = {c.name for c in self.made.relation.columns} - gone
@@ -242,6 +239,21 @@ class TableSides:
         return self.target.made.source_frame(self.source.layout, self.source.frame(spark))
 
 
-def row_count(delta: DeltaTable) -> int:
-    """Returns the number of rows of a Delta table, as far as its log records it."""
-    return sum(many or 0 for many in pa.table(delta.get_add_actions(flatten=True))["num_records"].to_pylist())
+def table_rows(table: LakeTable, scratch: str) -> FileRows:
+    """Returns the rows of a table in files. Files with other column names are copied to the folder
+    `scratch`."""
+    files, data = table.data_files(), table.dataset()
+    rows = sum(file["num_records"] or 0 for file in files)
+    if not isinstance(data, FileDataset):
+        return FileRows(data, {}, rows=rows)
+    copies = DataFiles(f"{scratch}/{uuid.uuid4().hex}")
+    copied = [part for name in data.names for part in _copied(table, name, copies)]
+    return FileRows.of([f"{copies.folder}/{part.path}" for part in copied], table.schema, rows)
+
+
+def _copied(table: LakeTable, name: str, copies: DataFiles) -> list[lake.AddedFile]:
+    part = copies.part(table.schema)
+    with table.files.open(name) as file:
+        for batch in table.files.batches(file, table.schema):
+            part.write(batch)
+    return part.close_all()

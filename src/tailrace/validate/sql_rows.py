@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..execution import Job, described
+from ..lake.data_files import DataFiles
 from ..model.types import arrow_type
-from ..targets.delta.load import PartTask, write_parts
+from ..targets.lake.load import PartTask, write_parts
 from .file_rows import FileRows
 
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ def write_query_rows(
         if not schema:
             return FileRows.of([], schema)
         folder = f"{scratch}/{uuid.uuid4().hex}"
-        files, written = write_parts(df, PartTask(folder, schema))
+        files, written = write_parts(df, PartTask(DataFiles(folder), schema))
     return FileRows.of([f"{folder}/{one.path}" for one in files], schema, written.inserted)

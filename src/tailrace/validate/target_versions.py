@@ -1,4 +1,4 @@
-"""Versions of a Delta target: finds the newest one without changes after a position."""
+"""Versions of a target made of files: finds the newest one without changes after a position."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.schema import Field
 
 from ..apply.mapping.table_map import place_of, task_map
 from ..apply.target_owner import refuse_other
 from ..config.task import Task
 from ..engine.rules import SOFT_COLUMN
 from ..errors import ConfigError
-from ..lake import delta as lake
-from ..lake import log_retention
-from ..lake.past import at_version
+from ..lake.table import LakeTable, LakeTables
 from ..model.positions import BEFORE_ALL, ChangeNumber, order_key
 from ..query.positions import PositionRange
 from ..state import lifecycle
@@ -28,7 +24,9 @@ from ..state.baselines import Baseline
 from ..state.declarations import APPLIED
 from ..state.rolling import Ledger
 from ..state.totals import records_of
-from ..targets.delta.layout import is_marked
+from ..targets.lake.layout import is_marked
+from ..targets.spark_rows import spark_rows
+from ..targets.task_tables import target_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TargetVersion:
-    """A version of a Delta target: the values that identify the source's own rows, and its change number."""
+    """A version of a target: the values that identify the source's own rows, and its change number."""
 
+    tables: LakeTables
     path: str
     version: int
     own: Mapping[str, str]
@@ -47,12 +46,15 @@ class TargetVersion:
         """Returns its rows in Spark."""
         from ..targets.multi_source import rows_in_partition
 
-        df = spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
-        return rows_in_partition(df, self.own)
+        return rows_in_partition(spark_rows(spark, self.open()), self.own)
+
+    def open(self) -> LakeTable:
+        """Opens the version."""
+        return self.tables.open(self.path, self.version)
 
 
 def version_before(task: Task, taken: Baseline, limit: str) -> TargetVersion:
-    """Returns a Delta target's newest version not after a position.
+    """Returns a target's newest version not after a position.
 
     Raises:
         ConfigError: there is no target.
@@ -83,10 +85,11 @@ NOT_MAPPED = "its baseline is not mapped yet, so the target has no rows of it"
 
 @dataclass(frozen=True)
 class TargetVersions:
-    """The versions of a Delta target.
+    """The versions of a target.
 
     Attributes:
-        path: the target's folder.
+        tables: the tables of the target's format.
+        path: the target's name.
         app: the application id of the progress.
         mark: the column that marks deleted rows.
         base: the version of the baseline, with its change number.
@@ -94,6 +97,7 @@ class TargetVersions:
         newest: the newest version; None if the target or its versions of this baseline are gone.
     """
 
+    tables: LakeTables
     path: str
     app: str
     mark: str | None
@@ -107,9 +111,11 @@ class TargetVersions:
         rows."""
         names = lifecycle.read(task).target_names
         place = place_of(task_map(task, taken.table), names)
-        path, app = task.target_path(place.target), place.app(taken.table, task.apply_app)
+        tables = target_tables(task)
+        path, app = tables.name(place.target), place.app(taken.table, task.apply_app)
         refuse_other(task, place, taken)
-        newest, version = lake.version(path), taken.version
+        newest = tables.open(path).version if tables.exists(path) else None
+        version = taken.version
         if following is not None and newest is not None:
             newest = None if following.version is None else min(newest, following.version - 1)
         if version is None:
@@ -122,8 +128,8 @@ class TargetVersions:
         batches = sorted(
             one for one in found if one[0] >= taken.position and version < one[1] <= order_key(newest)
         )
-        base = TargetVersion(path, version, place.partition, taken.after)
-        return TargetVersions(path, app, deletion_mark(task, taken.table), base, batches, newest)
+        base = TargetVersion(tables, path, version, place.partition, taken.after)
+        return TargetVersions(tables, path, app, deletion_mark(task, taken.table), base, batches, newest)
 
     @property
     def intact(self) -> bool:
@@ -133,17 +139,17 @@ class TargetVersions:
             return False
         recorded = [(self.base.version, int(self.base.number))]
         recorded += [(version, number) for _, version, number in self.batches]
-        kept = set(log_retention.versions(self.path))
+        kept = set(self.tables.versions(self.path))
         for version, number in recorded:
             if version in kept and version <= self.newest:
-                return lake.reached(at_version(self.path, version), self.app) == number
+                return self._progress(version) == number
         return False
 
     def before(self, limit: str) -> TargetVersion:
         """Returns the newest kept version (`lake.thinning`) that is not after a position."""
         number: ChangeNumber | None = self.base.number
         version, newest = self.base.version, order_key(self.newest)
-        kept = log_retention.versions(self.path)
+        kept = self.tables.versions(self.path)
         readable = set(kept)
         for position, made, _ in self.batches:
             if position >= limit:
@@ -153,9 +159,13 @@ class TargetVersions:
             if made in readable:
                 version, number = made, None
         if number is None:
-            number = lake.reached(at_version(self.path, version), self.app) or BEFORE_ALL
+            number = self._progress(version) or BEFORE_ALL
         later = [v for v in kept if version < v <= newest]
         return replace(self.base, version=self._newest_without(number, version, later), number=number)
+
+    def _progress(self, version: int) -> ChangeNumber | None:
+        """Returns the change number of a version."""
+        return self.tables.open(self.path, version).progress(self.app)
 
     def exactly(self, record: str, table: str, point: PositionRange) -> TargetVersion | None:
         """Returns the kept version with a table's rows at a position, as recorded in `control/applied`.
@@ -178,9 +188,9 @@ class TargetVersions:
         # Batches between this one and the table's next one have changes of other tables only.
         if not any(r[column] >= value for r in rows if last["upto"] <= r["upto"] < end):
             return None
-        if last["version"] not in log_retention.versions(self.path):
+        if last["version"] not in self.tables.versions(self.path):
             return None
-        if lake.reached(at_version(self.path, last["version"]), self.app) != last["upto"]:
+        if self._progress(last["version"]) != last["upto"]:
             return None  # the batch ended early, or another process wrote this version
         return replace(self.base, version=last["version"], number=last["upto"])
 
@@ -196,12 +206,12 @@ class TargetVersions:
         """
         if not later:
             return version
-        history = at_version(self.path, later[-1]).history(later[-1] - version)
+        history = self.tables.open(self.path, later[-1]).history(later[-1] - version)
         first = min([int(h["version"]) for h in history if is_marked(h)], default=later[-1] + 1)
-        columns = _columns(at_version(self.path, version), self.mark)
+        columns = _columns(self.tables.open(self.path, version), self.mark)
         for newer in reversed([v for v in later if v < first]):
-            table = at_version(self.path, newer)
-            if order_key(lake.reached(table, self.app)) > number:
+            table = self.tables.open(self.path, newer)
+            if order_key(table.progress(self.app)) > number:
                 continue
             now = _columns(table, self.mark)
             if lost := [name for name, field in columns.items() if now.get(name) != field]:
@@ -217,8 +227,8 @@ class TargetVersions:
         return version
 
 
-def _columns(table: DeltaTable, mark: str | None) -> dict[str, Field]:
-    return {f.name: f for f in table.schema().fields if f.name != mark}
+def _columns(table: LakeTable, mark: str | None) -> dict[str, pa.Field]:
+    return {f.name: f for f in table.schema if f.name != mark}
 
 
 def row_filter(columns: Collection[str], own: Mapping[str, str], mark: str | None) -> pc.Expression | None:

@@ -28,6 +28,7 @@ spark: {{spark.driver.memory: 2g}}
 {keylog}
 """
 MODES = ("strict", "upsert")
+TARGETS = ("delta", "postgresql", "iceberg")
 SETTINGS = {
     "max_changes": ["300", "3000", "100000"],
     "apply_bytes": ["500MiB", "500MiB", "64KiB"],
@@ -61,7 +62,7 @@ MAPPED = re.compile(r"delta\.load|apply\.mapped|apply\.staging")
 class Plan:
     """What a round's task has; `mode`: its rules, none when empty; `mapped`: `m.types` goes to another table."""
 
-    database: bool
+    target: str
     mode: str
     logged: bool
     opened: bool
@@ -73,8 +74,8 @@ class Plan:
             return False
         part, name = point.split(".", 1)
         needs = {
-            "postgresql": self.database,
-            "delta": not self.database,
+            "postgresql": self.target == "postgresql",
+            "delta": self.target == "delta" or (self.target == "iceberg" and "distributed" not in name),
             "keylog": self.logged,
             "windows": self.opened,
         }
@@ -93,12 +94,12 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan(seed: int, *, whole: bool) -> Plan:
-    """The plan of a seed: target, rules and key log have all combinations in eight whole rounds on end."""
+    """The plan of a seed: target, rules and key log have all combinations in twelve whole rounds on end."""
     turn = seed // 2
     return Plan(
-        database=whole and turn % 2 == 1,
-        mode=MODES[0] if turn // 2 % 2 == 1 else "",
-        logged=turn // 4 % 2 == 0,
+        target=TARGETS[turn % 3] if whole else "delta",
+        mode=MODES[0] if turn // 3 % 2 == 1 else "",
+        logged=turn // 6 % 2 == 0,
         opened=turn % 5 == 3,
         mapped=whole and seed % 2 == 1,
     )
@@ -109,7 +110,10 @@ def written(random: Random, one: Plan, source: str, database: str) -> str:
     return TASK.format(
         **{name: random.choice(values) for name, values in SETTINGS.items()},
         source=source,
-        target=f"database: '{database}?schema=lake'" if one.database else "path: disk/lake",
+        target={
+            "postgresql": f"database: '{database}?schema=lake'",
+            "iceberg": "type: iceberg, path: disk/lake",
+        }.get(one.target, "path: disk/lake"),
         mode=f", mode: {one.mode}" if one.mode else "",
         window="open" if one.opened else "auto",
         keylog="keylog: {mode: all}" if one.logged else "",

@@ -28,6 +28,7 @@ from tailrace.model.positions import order_key
 from tailrace.model.sequence import number_of
 from tailrace.state.baselines import Baseline, read_baselines
 from tailrace.store.kept import kept, spans
+from tailrace.targets.task_tables import iceberg_tables
 
 from ...db.model import Row, bag, histories, replay
 from .commands import tailrace
@@ -114,13 +115,20 @@ def _target(
 ) -> Iterator[str]:
     to = task.table(table).target or table
     want = want if to == table else [mapped(r) for r in want]
-    have = rows_of(db, to, "lake") if task.target.database else _rows(task.target_path(to))
+    have = rows_of(db, to, "lake") if task.target.database else _rows(task, to)
     judged["targets"] += len(want)
     yield from _differ(f"{table}: target and source", have, want)
 
 
-def _rows(path: str, version: int | None = None) -> list[Row]:
+def _rows(task: Task, table: str, version: int | None = None) -> list[Row]:
     """A target's rows; by Spark where some are hidden by deletion vectors, which delta-rs does not read."""
+    if task.target.type == "iceberg":
+        tables = iceberg_tables(task)
+        found = tables.catalog.load_table(tables.name(table))
+        snapshots = {one.sequence_number: one.snapshot_id for one in found.snapshots()}
+        scan = found.scan() if version is None else found.scan(snapshot_id=snapshots[version])
+        return list(scan.to_arrow().to_pylist())
+    path = task.target_path(table)
     delta = DeltaTable(path, version=version)
     if "deletionVectors" not in (delta.protocol().reader_features or []):
         return list(delta.to_pyarrow_table().to_pylist())
@@ -243,7 +251,7 @@ def _replayed(
             continue
         if taken.version is None or (kept(task.changes_path(table)) or 0) > taken.after:  # mapped; retention
             continue
-        start = _rows(task.target_path(table), taken.version)
+        start = _rows(task, table, taken.version)
         layouts = [one for one in history if one.from_position.hex().upper() >= taken.position]
         first = log.Layout(taken.relation, b"", "")
         try:

@@ -8,15 +8,14 @@ from contextlib import suppress
 from ...config.policies import MEDIUM
 from ...config.task import Task
 from ...errors import ApplyError, ConfigError
-from ...lake import delta as lake
 from ...model.change import Relation
 from ...model.types import spark_type
 from ...sources.base import Finding
 from ...state import lifecycle
-from ...targets.delta.layout import rule_columns
 from ...targets.postgresql.connection import Database, open_session
 from ...targets.postgresql.progress import ProgressTable
 from ...targets.rule_columns import RULE, rules_of
+from ...targets.task_tables import target_tables
 from ..mapping.table_map import applied_places
 from ..required_changes import Needs
 from ..target_mode import other_mode
@@ -63,11 +62,12 @@ def _filled(task: Task, tables: Sequence[str]) -> Iterator[tuple[str, Mapping[st
     if not mine:
         return
     if not task.target.database:
+        lake_tables = target_tables(task)
         for table in mine:
-            if lake.exists(path := task.target_path(places[table].target)):
-                with lake.opened(path) as now:
-                    added = set() if places[table].partition else rule_columns(now)
-                    yield table, {f.name: spark_type(f.type) for f in lake.arrow_schema(now)}, added
+            if lake_tables.exists(path := lake_tables.name(places[table].target)):
+                with lake_tables.opened(path) as now:
+                    added = set() if places[table].partition else now.rule_columns
+                    yield table, {f.name: spark_type(f.type) for f in now.schema}, added
         return
     database = Database.of(task.target.database)
     with open_session(database, database.label) as on:

@@ -16,8 +16,10 @@ from ...sources.base import Finding
 
 
 def folder_findings(task: Task) -> list[Finding]:
-    """Findings if the task's home, or the folder of its Delta targets, cannot be written to."""
-    paths = {"home": task.home} | ({} if task.target.database else {"target.path": task.target.path})
+    """Findings if the task's home, or the folder of its targets, cannot be written to."""
+    paths = {"home": task.home}
+    if task.target.type == "delta" or task.target.catalog_properties.get("warehouse") == task.target.path:
+        paths["target.path"] = task.target.path
     return [
         one
         for setting, path in paths.items()
@@ -26,7 +28,7 @@ def folder_findings(task: Task) -> list[Finding]:
 
 
 def _refused(setting: str, address: str) -> Iterator[Finding]:
-    """What a task does in an object store, tried with a file of its own."""
+    """Tries in an object store, with a file of its own, what a task does there."""
     there, name = Objects(address), f".tailrace-check-{uuid.uuid4().hex}"
     steps: dict[str, Callable[[], object]] = {
         "write a file (s3:PutObject)": lambda: there.write(name, b"1"),
@@ -41,9 +43,7 @@ def _refused(setting: str, address: str) -> Iterator[Finding]:
         try:
             step()
         except (OSError, TailraceError) as error:
-            cure = (
-                f"give the task's keys or role this right in the bucket, or check `storage` and `{setting}`"
-            )
+            cure = f"give the task's keys or role this right; check `storage` and `{setting}`"
             yield Finding("error", f"the task cannot {what} in {address}: {error}", setting, cure)
             return
 

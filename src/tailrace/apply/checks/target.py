@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from ...config import addresses
 from ...config.task import Task
-from ...errors import ApplyError, TargetLostError
+from ...errors import ApplyError, TailraceError, TargetLostError
 from ...sources.base import Finding
 from ...sources.postgresql import connect as pg_source
 from ...sources.postgresql.address import address
@@ -25,6 +25,7 @@ from ...state.ledger import APPLIED_APP
 from ...state.progress import Progress
 from ...targets.postgresql.connection import SCHEMES, UNICODE, Database, answered, holds, open_session
 from ...targets.postgresql.progress import TABLE
+from ...targets.task_tables import iceberg_tables
 from ..mapping.table_map import applied_places
 from .rights import rights_findings
 
@@ -36,7 +37,10 @@ _ELSE = (
 
 def target_findings(task: Task, tables: Sequence[str]) -> list[Finding]:
     """Findings about the target's database: it cannot be reached or written to, its changes would be captured
-    again, or rights of its role are missing. Delta targets have none."""
+    again, or rights of its role are missing; or about the catalog of Iceberg tables. Delta targets have
+    none."""
+    if task.target.type == "iceberg":
+        return _catalog_findings(task)
     if not task.target.database:
         return []
     database = Database.of(task.target.database)
@@ -73,13 +77,25 @@ def _encoding(on: Session, database: Database) -> Iterator[Finding]:
         )
 
 
+def _catalog_findings(task: Task) -> list[Finding]:
+    """Findings about the catalog of Iceberg targets: it does not answer, or pyiceberg is not installed."""
+    try:
+        tables = iceberg_tables(task)
+        tables.exists(tables.name("tailrace.check"))
+    except TailraceError as error:
+        waiting = isinstance(error, TargetLostError) and waits(task)
+        what = f"{error.what}; the task waits for it" if waiting else error.what
+        return [Finding("warning" if waiting else "error", what, "target.catalog", error.hint or "")]
+    return []
+
+
 def waits(task: Task) -> bool:
     """Whether a task waits for a target that does not answer.
 
     It does if the target has answered this process before, or the task has written to it. Otherwise the
     address may be wrong.
     """
-    if answered(Database.of(task.target.database)):
+    if task.target.database and answered(Database.of(task.target.database)):
         return True
     if Progress.read(task.control_path("applied"), APPLIED_APP).number is not None:
         return True

@@ -10,15 +10,16 @@ from itertools import chain
 from ...engine.rules import Rules
 from ...errors import ApplyError, LimitReachedError, TailraceError
 from ...lake import delta as lake
+from ...lake.data_files import DataFiles
 from ...model.change import ChangeTable, Relation
 from ...model.positions import ChangeRange, order_key
 from ...model.types import schema_of
 from ...targets import keyless
 from ...targets.base import Target
 from ...targets.change_batch import ChangeBatch
-from ...targets.delta.load import PartTask, write_parts
 from ...targets.delta.target import DeltaTarget
 from ...targets.images import col, explaining
+from ...targets.lake.load import PartTask, write_parts
 from ...targets.merge_result import MergeResult
 from ...targets.scratch import scratch
 from ...targets.staged_changes import stage
@@ -207,7 +208,7 @@ class VendorApplier:
         lake.create(path := copy.path(name), schema)
         if exists:
             rows = self._target.rows_with_keys(layout, changes.df.select(*map(col, layout.key)))
-            files, _ = write_parts(rows, PartTask(path, schema))
+            files, _ = write_parts(rows, PartTask(DataFiles(path), schema))
             lake.commit(path, files, progress={})
         return copy, path
 

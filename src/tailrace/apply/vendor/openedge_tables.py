@@ -19,6 +19,7 @@ from ...formats.openedge.tables import TRACKING
 from ...formats.openedge.writer import Plan, image_rows, metadata_tables, numbered
 from ...lake import delta as lake
 from ...lake import guards, log
+from ...lake.data_files import DataFiles
 from ...model.change import PREFIX, ChangeTable, Relation
 from ...model.positions import ChangeNumber, ChangeRange, order_key
 from ...model.quoting import quoted
@@ -27,7 +28,7 @@ from ...state.open_warnings import PIPELINE, OpenWarnings
 from ...state.totals import stored_since
 from ...store import kept
 from ...targets.change_batch import ChangeBatch
-from ...targets.delta.load import PartTask, write_parts
+from ...targets.lake.load import PartTask, write_parts
 from ..reading import read_changes
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class OpenEdgeTables:
     def _write(self, rows: DataFrame, path: str, end: int, *, replace: bool = False) -> None:
         """Appends rows to a table, or replaces all its rows."""
         schema = table_schema(rows)
-        files, _ = write_parts(rows, PartTask(path, schema))
+        files, _ = write_parts(rows, PartTask(DataFiles(path), schema))
         if replace:
             lake.replace_all(path, files, schema=schema, progress={APP: end})
             return

@@ -1,119 +1,23 @@
-"""Converts rows from one layout to another: columns are renamed, widened, converted to text, added, dropped.
-
-Threads, or tasks on a cluster, rewrite the files of a Delta table. Only tables with deletion vectors are read
-by Spark.
-"""
+"""Writes the rows of a Delta table in another layout. Only tables with deletion vectors are read by Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ...execution import Job, map_tasks, over_rows
 from ...lake import delta as lake
-from ...lake.filestats import width
-from ...model.change import Column, Relation
-from ...model.types import arrow_type, schema_of
-from ...wire.pgoutput_write import text_of
-from ..layout_changes import missing_value
-from ..parts import result, run
+from ...lake.data_files import DataFiles
+from ...model.change import Relation
+from ..lake.reshape import Reshape, ReshapeTask, reshaped_files
+from ..parts import run
 from .spark_io import rows_of
-from .table_info import has_vectors, rows_in
+from .table_info import has_vectors
+from .tables import DeltaLakeTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-BATCH = 16 << 20
-"""The approximate bytes of rows that are converted together."""
-
-
-@dataclass(frozen=True)
-class Reshape:
-    """Converts rows from the layout `before` to the layout `after`. `attnum` identifies columns. A column
-    that rows do not have gets its `missing` value.
-
-    >>> a = Column("a", 1, "integer", "int4", "int")
-    >>> b = Column("b", 1, "bigint", "int8", "bigint")
-    >>> layout = lambda column: Relation(1, "s", "t", "d", (column,))
-    >>> (rows,) = Reshape(layout(a), layout(b))([pa.record_batch({"a": pa.array([7], pa.int32())})])
-    >>> rows.to_pylist()
-    [{'b': 7}]
-    """
-
-    before: Relation
-    after: Relation
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        old, schema = {c.attnum: c for c in self.before.columns}, schema_of(self.after.columns)
-        for rows in batches:
-            have, columns = set(rows.schema.names), []
-            for c in self.after.columns:
-                was = old.get(c.attnum)
-                if was is not None and was.name in have:
-                    columns.append(_converted(rows[was.name], c))
-                else:
-                    columns.append(_missing(c, rows.num_rows))
-            yield pa.record_batch(columns, schema=schema)
-
-
-def _converted(values: pa.Array, column: Column) -> pa.Array:
-    """Returns values in a column's type, with texts as PostgreSQL writes them."""
-    wanted = arrow_type(column.type)
-    if wanted != pa.string() or pa.types.is_string(values.type):
-        return values.cast(wanted)
-    if pa.types.is_boolean(values.type):
-        return values.cast(wanted)
-    text = text_of(values)
-    if pa.types.is_timestamp(values.type):
-        text = pc.replace_substring_regex(text, r"\.0+(\+00)?$", r"\1")
-        text = pc.replace_substring_regex(text, r"(\.\d*[1-9])0+(\+00)?$", r"\1\2")
-    return text.cast(wanted)
-
-
-def _missing(column: Column, rows: int) -> pa.Array:
-    """Returns the values of an added column in older rows."""
-    if column.missing is None:
-        return pa.nulls(rows, arrow_type(column.type))
-    return pa.repeat(missing_value(column, column.missing)[0], rows)
-
-
-@dataclass(frozen=True)
-class ReshapeTask:
-    """Writes rows in another layout to parts in a table's folder, which are not committed: the rows of one of
-    its files, or given rows. `schema`: the table's schema."""
-
-    path: str
-    reshape: Reshape
-    schema: pa.Schema
-
-    def of_file(self, path: str) -> lake.AddedFile | None:
-        """Writes the rows of a file to a part; returns None if it has no rows."""
-        return self._part(self._rows(path))
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        added = self._part(batches)
-        yield result(file=added.to_json() if added else None)
-
-    def _part(self, batches: Iterable[pa.RecordBatch]) -> lake.AddedFile | None:
-        part = lake.Part(self.path, schema_of(self.reshape.after.columns))
-        for rows in self.reshape(batches):
-            part.write(rows)
-        return part.close()
-
-    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
-        fs, full = lake.filesystem(path)
-        with pq.ParquetFile(full, filesystem=fs, buffer_size=1 << 20) as file:
-            have = set(file.schema_arrow.names)
-            names = [n for n in self.schema.names if n in have]
-            size = BATCH // width(file.metadata, list(range(file.num_row_groups)), names)
-            for rows in file.iter_batches(max(1024, size), columns=names, use_threads=False):
-                yield lake.fitted(rows, self.schema)
+    from pyspark.sql import SparkSession
 
 
 def parts(
@@ -121,19 +25,11 @@ def parts(
 ) -> list[lake.AddedFile]:
     """Writes all rows of an open table in another layout to parts, which are not committed. `spark` is
     started only for tables with deletion vectors."""
-    names, schema = {c.name for c in before.columns}, lake.arrow_schema(table)
-    old_schema = pa.schema([f.with_nullable(True) for f in schema if f.name in names])
-    task = ReshapeTask(path, Reshape(before, after), old_schema)
-    if has_vectors(table):
-        found = [row["file"] for row in run(rows_of(spark, path, table), task)]
-        return [lake.AddedFile.from_json(one) for one in found if one]
-    rows = rows_in(table)
-    job = Job("apply", f"apply a new layout of {after.table}: {rows:,} rows", rows)
-    written = map_tasks(task.of_file, lake.paths(table), session=spark, job=job)
-    return [part for part in written if part]
-
-
-def reshaped(rows: DataFrame, before: Relation, after: Relation) -> DataFrame:
-    """Converts the rows of a DataFrame from one layout to another."""
-    kinds = ", ".join(f"c{i} {c.type}" for i, c in enumerate(after.columns))
-    return over_rows(rows, Reshape(before, after), kinds).toDF(*[c.name for c in after.columns])
+    files = DataFiles(path)
+    if not has_vectors(table):
+        return reshaped_files(spark, DeltaLakeTable(path, table), files, before, after)
+    names = {c.name for c in before.columns}
+    old_schema = pa.schema([f.with_nullable(True) for f in lake.arrow_schema(table) if f.name in names])
+    task = ReshapeTask(files, files, Reshape(before, after), old_schema)
+    found = [row["file"] for row in run(rows_of(spark, path, table), task)]
+    return [lake.AddedFile.from_json(one) for one in found if one]

@@ -16,13 +16,16 @@ from ...engine.columns import ADD, KEPT, OP, TAKE
 from ...errors import ConcurrentCommitError
 from ...execution import map_partitions
 from ...lake import delta as lake
+from ...lake.data_files import DataFiles
 from ...lake.failpoints import reach
 from ...lake.opened import open_table
+from ...lake.table import LakeTable
 from ...model.change import DELETE, Relation
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..change_batch import ChangeBatch
 from ..images import col, shaped
+from ..lake.rewrite import TargetVersion
 from ..merge_result import ApplyOutcome
 from ..multi_source import rows_in_partition
 from ..plans import FoldedChanges, has_special_names
@@ -30,8 +33,8 @@ from ..scratch import ScratchFile, WriteRows
 from ..spark_fold import BROADCAST, copies, repeated
 from . import spark_io
 from .layout import refuse_lost_columns
-from .rewrite import TargetVersion
 from .table_info import has_vectors
+from .tables import DeltaLakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +44,46 @@ PRUNED_FILES = 16
 find."""
 _SAME_ROWS = {"SET TBLPROPERTIES", "UPGRADE PROTOCOL"}
 """Operations that leave a table's rows as they are."""
+
+
+@dataclass(frozen=True)
+class DeltaSparkPlan:
+    """Merges batches into Delta tables by Spark, see `SparkPlan`.
+
+    Attributes:
+        spark: the session.
+        merge_session: returns the session of a table's MERGE.
+    """
+
+    spark: SparkSession
+    merge_session: Callable[[str], SparkSession]
+
+    def target_rows(
+        self, table: LakeTable, one: ChangeBatch, changes: Sequence[ScratchFile], folder: str
+    ) -> TargetVersion:
+        """Writes the rows of a table that changes may affect to files, by Spark."""
+        assert isinstance(table, DeltaLakeTable)  # noqa: S101 - the tables of this plan
+        return target_rows(self.spark, table.delta, one, changes, folder)
+
+    def merge(
+        self,
+        table: LakeTable,
+        one: ChangeBatch,
+        files: Sequence[ScratchFile],
+        end: int,
+        outcome: ApplyOutcome,
+        *,
+        partial: bool,
+        emptied: bool,
+        marks: bool,
+    ) -> ApplyOutcome:
+        """Merges the resulting images of a batch and commits."""
+        assert isinstance(table, DeltaLakeTable)  # noqa: S101 - the tables of this plan
+        work = SparkMerge(
+            self.spark, self.merge_session, table.delta, one, files, end,
+            partial=partial, emptied=emptied, marks=marks,
+        )  # fmt: skip
+        return work.run(outcome)
 
 
 def target_rows(
@@ -69,7 +112,7 @@ def target_rows(
         for file in found
         if file is not None
     )
-    return TargetVersion(folder, table.version(), files, schema_of(names))
+    return TargetVersion(DataFiles(folder), table.version(), files, schema_of(names))
 
 
 def _read(spark: SparkSession, files: Sequence[ScratchFile]) -> DataFrame:

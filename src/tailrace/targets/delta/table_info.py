@@ -1,21 +1,23 @@
-"""Properties of a Delta table: its size, features and versions, and whether its files may be replaced."""
+"""Properties of a Delta table: its features, and whether its files may be replaced."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from ...errors import ApplyError, UnsupportedError
-from ...lake import delta as lake
-from ...lake.opened import open_table
+from ...errors import UnsupportedError
 from ...lake.reading import maps_columns
-from ...model.positions import order_key
-from ..plans import TableSize
+from ...model.quoting import quoted
+from ..base import Constraints
+from ..rule_columns import RULE
 
 _PLAIN = frozenset({"appendOnly", "invariants", "timestampNtz"})
+ADDED = "tailrace.addedBy"
+"""Metadata key of columns that rules have added; the value is `RULE`."""
+_CHECK = "delta.constraints."
+_GENERATED = "delta.generationExpression"
 INVARIANT = "delta.invariants"
 """The name of a condition on a column's values, in the column's metadata."""
 
@@ -48,53 +50,31 @@ def actions(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def size_of(table: DeltaTable) -> TableSize:
-    """Returns the size of a table."""
-    files = actions(table)
-    sizes = files["size_bytes"].to_pylist()
-    return TableSize(sum(sizes), len(sizes), has_vectors(table), _rows(files))
-
-
-def rows_in(table: DeltaTable) -> int:
-    """Returns the number of rows in the current files, by their statistics, including rows that deletion
-    vectors hide."""
-    return _rows(actions(table))
-
-
-def _rows(files: pa.Table) -> int:
-    found: list[Any] = files["num_records"].to_pylist()
-    return sum(n or 0 for n in found)
-
-
-def open_at(path: str, app_id: str, number: int) -> DeltaTable:
-    """Opens the newest version of a table whose progress is at most a change number.
-
-    Raises:
-        ApplyError: the log has no such version any more.
-    """
-    if (found := _newest_until(path, app_id, number)) is None:
-        raise ApplyError(f"no version of the target before change {number + 1} is left", where=path)
-    return found
-
-
-def version_at(path: str, app_id: str, number: int) -> int | None:
-    """Returns the newest version whose progress is at most a change number; None if the log has none any
-    more."""
-    found = _newest_until(path, app_id, number)
-    return None if found is None else int(found.version())
-
-
-def _newest_until(path: str, app_id: str, number: int) -> DeltaTable | None:
-    for version in range(open_table(path).version(), -1, -1):
-        try:
-            found = open_table(path, version=version)
-        except DeltaError:  # its log is cleaned up
-            return None
-        if order_key(lake.reached(found, app_id)) <= number:
-            return found
-    return None
-
-
 def has_vectors(table: DeltaTable) -> bool:
     """Whether the table may have deletion vectors."""
     return "deletionVectors" in (table.protocol().writer_features or [])
+
+
+def accepts_files(table: DeltaTable) -> bool:
+    """Whether complete files may be added to a table: it has no partitions, whose values are only in the log,
+    and no constraints on rows."""
+    return not table.metadata().partition_columns and not constraints(table)
+
+
+def constraints(table: DeltaTable) -> Constraints:
+    """Returns the NOT NULLs, CHECKs, invariants and generated columns of a table."""
+    properties = table.metadata().configuration
+    checks = {
+        k.removeprefix(_CHECK): v for k, v in properties.items() if k.startswith(_CHECK) and v is not None
+    }
+    for one in table.schema().fields:
+        if invariant := one.metadata.get(INVARIANT):
+            checks[f"of {one.name}"] = str(json.loads(str(invariant))["expression"]["expression"])
+        if expression := one.metadata.get(_GENERATED):
+            checks[f"of {one.name}"] = f"{quoted(one.name)} <=> ({expression})"
+    return Constraints(frozenset(f.name for f in table.schema().fields if not f.nullable), checks)
+
+
+def rule_columns(table: DeltaTable) -> set[str]:
+    """Returns the columns that rules have added to a target."""
+    return {f.name for f in table.schema().fields if f.metadata.get(ADDED) == RULE}

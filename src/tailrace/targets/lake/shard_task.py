@@ -147,10 +147,15 @@ class ShardTask:
         rows = appended_rows(source, auditor.batch)
         done = ApplyOutcome(inserted=rows.num_rows)
         if self.appends:
-            return self._result(auditor, done, parts=tuple(lake.write_part(self.one.target, rows)))
+            return self._result(auditor, done, parts=tuple(self._part(rows)))
         writer = self._writer(source)
         _write(writer, replace(source, rows=rows), np.arange(rows.num_rows), None)
         return self._result(auditor, done, file=writer.close())
+
+    def _part(self, rows: pa.Table) -> list[lake.AddedFile]:
+        part = self.target.reader.part(rows.schema)
+        part.write(rows)
+        return part.close_all()
 
     def _writer(self, source: Source) -> ScratchWriter:
         extra = [(OP, pa.string()), (KEPT, pa.string()), (ROW, pa.int64())]

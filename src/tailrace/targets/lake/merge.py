@@ -7,17 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
 from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ...execution import Job, executor_of, map_tasks, slots
-from ...lake import delta as lake
+from ...lake.table import LakeTable, LakeTables
 from ...model.positions import order_key
 from ..audit import RESULT_LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
 from ..plans import Limits, is_local
-from .table_info import actions, is_plain, open_at, size_of
+from .table_size import open_at, size_of
 from .task_local_merge import TaskLocalMerge
 
 if TYPE_CHECKING:
@@ -40,11 +38,13 @@ class MergeTask:
     merged by shards, because nothing was done or the result was lost.
 
     Attributes:
+        tables: the tables of the target's format.
         limits: the task may rewrite at most `limits.local_bytes`, in tables of any size.
         memory_bytes: the memory that the task may use; None: no limit.
         sharded: the tables that are merged by shards if they have more than `SHARD_BYTES`.
     """
 
+    tables: LakeTables
     limits: Limits
     memory_bytes: int | None
     sharded: frozenset[str] = frozenset()
@@ -58,41 +58,43 @@ class MergeTask:
         except Exception as error:  # noqa: BLE001 - the driver raises it; the other tables continue
             return raised_in_task(error, f"apply {one.table}")
         if done == RESULT_LOST and one.audit is None:
-            done = MergeResult(ApplyOutcome(version=lake.version(one.target)), one.range.end)
+            done = MergeResult(ApplyOutcome(version=self.tables.open(one.target).version), one.range.end)
         if not isinstance(done, MergeResult):
             return None
         return replace(done, outcome=replace(done.outcome, seconds=time.monotonic() - began))
 
     def _merged(self, one: ChangeBatch) -> MergeResult | str | None:
         """Returns the result of a `TaskLocalMerge`; None if one task cannot merge the batch."""
-        if not lake.exists(one.target):
+        if not self.tables.exists(one.target):
             return None
         if one.log_only:
-            return self._by(one.located(), open_at(one.target, one.app_id, one.range.lower))
-        with lake.opened(one.target) as table:
+            return self._by(one.located(), open_at(self.tables, one.target, one.app_id, one.range.lower))
+        with self.tables.opened(one.target) as table:
             return self._by(one.located(), table)
 
-    def _by(self, one: ChangeBatch, table: DeltaTable) -> MergeResult | str | None:
+    def _by(self, one: ChangeBatch, table: LakeTable) -> MergeResult | str | None:
         # The cost of an append does not depend on the table's size.
-        if not (one.appends or self._may_scan(one, table)) or not is_plain(table):
+        if not (one.appends or self._may_scan(one, table)) or not table.replaces_files:
             return None
-        progress = order_key(lake.reached(table, one.app_id))
+        progress = order_key(table.progress(one.app_id))
         if progress >= one.range.end and not one.log_only:
             return RESULT_LOST
         if one.audit is not None and one.range.lower < progress < one.range.end:
             return None  # the key log has to be completed first
-        if {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}:
+        if {c.name for c in one.target_columns} - set(table.schema.names):
             return None
-        return TaskLocalMerge(one, table, progress, self.memory_bytes, self.limits.local_bytes).run()
+        return TaskLocalMerge(
+            one, self.tables, table, progress, self.memory_bytes, self.limits.local_bytes
+        ).run()
 
-    def _may_scan(self, one: ChangeBatch, table: DeltaTable) -> bool:
+    def _may_scan(self, one: ChangeBatch, table: LakeTable) -> bool:
         """Whether one task may scan the table for the rows of the changes."""
         size = size_of(table)
         if one.table in self.sharded and size.bytes > SHARD_BYTES and one.rows is None:
             return False
         if is_local(size, self.limits):
             return True
-        smallest = min(actions(table)["size_bytes"].to_pylist(), default=0)
+        smallest = min((file["size_bytes"] for file in table.data_files()), default=0)
         return not size.vectors and smallest <= self.limits.local_bytes
 
 

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from ...config.machine import cores
 from ...engine.keys import Places, nth
@@ -26,19 +24,17 @@ from ...engine.source import Source
 from ...errors import ConcurrentCommitError
 from ...execution import InlineExecutor, thread_pool
 from ...lake import delta as lake
+from ...lake.data_files import DataFiles
 from ...lake.failpoints import reach
-from ...lake.opened import open_table
+from ...lake.table import LakeTable, LakeTables
 from ...model.positions import order_key
 from ..merge_result import ApplyOutcome
-from .commit import exchange
-from .table_info import actions
 from .target_files import BATCH, NONE, SMALL, PartRewrite, TargetFiles, column_range, other_columns
 
 if TYPE_CHECKING:
     from ..auditor import BatchAuditor
 
 _ATTEMPTS = 5
-_FILE = ("path", "size_bytes", "num_records")
 
 
 @dataclass(frozen=True)
@@ -46,23 +42,21 @@ class TargetVersion:
     """The files of one version of a target.
 
     Attributes:
-        path: the target.
-        version: its version.
-        files: flattened add actions.
+        reader: reads and writes files of the target.
+        version: the version.
+        files: the files, see `LakeTable.data_files`.
         columns: the target's columns.
     """
 
-    path: str
+    reader: DataFiles
     version: int
     files: tuple[dict[str, Any], ...]
     columns: pa.Schema
 
     @staticmethod
-    def of(table: DeltaTable, path: str, first: str) -> TargetVersion:
+    def of(table: LakeTable, first: str) -> TargetVersion:
         """Returns the open version; `first`: the first key column, by whose ranges files are skipped."""
-        found, columns = actions(table), lake.arrow_schema(table)
-        names = [n for n in (*_FILE, f"min.{first}", f"max.{first}") if n in found.column_names]
-        return TargetVersion(path, table.version(), tuple(found.select(names).to_pylist()), columns)
+        return TargetVersion(table.files, table.version, tuple(table.data_files(first)), table.schema)
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ class Rewrite:
         # The changes may use half of the memory; a batch that is copied is in memory about three times.
         share = BATCH if memory_bytes is None else memory_bytes // 2 // self._threads // 3
         others = other_columns(target.columns, source.schema.names)
-        self._files = TargetFiles(target.path, source, min(BATCH, share), others)
+        self._files = TargetFiles(target.reader, source, min(BATCH, share), others)
 
     def find(self, most: int | None = None) -> TouchedRows | None:
         """Finds the rows of the changes, and decides the changes. Returns None if more than `most` bytes of
@@ -128,7 +122,7 @@ class Rewrite:
             writing = pool.map(self._files.write, self._plan(found))
             self._auditor.start_log(pool)
             self._auditor.finish()
-            return [part for part in writing if part]
+            return [part for parts in writing for part in parts]
 
     def outcome(self, found: TouchedRows) -> ApplyOutcome:
         """Returns the numbers of inserted, updated and deleted rows, without those that a truncate removes
@@ -240,8 +234,8 @@ def count_rows(files: Sequence[dict[str, Any]]) -> int:
 
 
 def merge(
-    table: DeltaTable,
-    path: str,
+    tables: LakeTables,
+    table: LakeTable,
     source: Source,
     app_id: str,
     end: int,
@@ -257,8 +251,8 @@ def merge(
     """Merges changes into a table once; returns an outcome without counts if the table has them already.
 
     Args:
+        tables: the tables of its format.
         table: the table, open.
-        path: its path.
         source: the changes.
         app_id: the application id of the progress.
         end: the end of the batch.
@@ -274,33 +268,31 @@ def merge(
         ConcurrentCommitError: another process has moved the progress.
     """
     for attempt in range(_ATTEMPTS):
-        progress = order_key(lake.reached(table, app_id)) if attempt else start
+        progress = order_key(table.progress(app_id)) if attempt else start
         if progress >= end:
             break
         if start != progress:
-            raise ConcurrentCommitError.moved(path, app_id, start, progress)
-        work = Rewrite(
-            TargetVersion.of(table, path, source.known_by[0]), source, memory_bytes, auditor, partition
-        )
+            raise ConcurrentCommitError.moved(table.name, app_id, start, progress)
+        work = Rewrite(TargetVersion.of(table, source.known_by[0]), source, memory_bytes, auditor, partition)
         if (found := work.find(None if log_only else most)) is None:
             return None
         if log_only:
             auditor.start_log(InlineExecutor())
             auditor.finish()
-            return ApplyOutcome(version=table.version(), plan="task_local")
+            return ApplyOutcome(version=table.version, plan="task_local")
         parts = work.write(found)
         if (decided_end := auditor.end) is None:
-            return ApplyOutcome(version=table.version(), plan="task_local")
+            return ApplyOutcome(version=table.version, plan="task_local")
         try:
-            exchange(table, found.replaced, parts, app_id, decided_end, info)
-        except CommitFailedError:
+            version = table.exchange(found.replaced, parts, app_id, decided_end, info)
+        except ConcurrentCommitError:
             if attempt == _ATTEMPTS - 1:
                 raise
-            table = open_table(path)
+            table = tables.open(table.name)
             continue
         reach("delta.merged")
-        done = replace(work.outcome(found), version=table.version() + 1, plan="task_local")
+        done = replace(work.outcome(found), version=version, plan="task_local")
         if auditor.empties_target and not partition:
             return replace(done, deleted=done.deleted + count_rows(found.replaced), plan="replace_all")
         return done
-    return ApplyOutcome(version=table.version(), plan="task_local")
+    return ApplyOutcome(version=table.version, plan="task_local")

@@ -1,5 +1,5 @@
-"""The merge of a batch into a Delta table by one task: it reads the changes, decides them, writes new files
-and the key log, and commits.
+"""The merge of a batch into a table of files by one task: it reads the changes, decides them, writes new
+files and the key log, and commits.
 """
 
 from __future__ import annotations
@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from ...config.machine import cores
 from ...engine.source import Source
-from ...lake import delta as lake
 from ...lake.failpoints import reach
+from ...lake.table import LakeTable, LakeTables
 from ...model.types import schema_of
 from ..audit import RESULT_LOST, Audit
 from ..auditor import (
@@ -27,7 +26,7 @@ from ..auditor import (
 from ..change_batch import ChangeBatch, audit_of
 from ..merge_result import ApplyOutcome, MergeResult
 from ..text_renderer import TextRenderer
-from .commit import append, info
+from .commit_info import info
 from .rewrite import merge
 
 
@@ -44,7 +43,8 @@ class TaskLocalMerge:
     """
 
     one: ChangeBatch
-    table: DeltaTable
+    tables: LakeTables
+    table: LakeTable
     start: int
     memory_bytes: int | None
     most: int | None = None
@@ -65,7 +65,7 @@ class TaskLocalMerge:
         one, source = self.one, source_of(rows, self._key, self._schema, audit.rules)
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
-            self.table, one.target, source, one.app_id, one.range.end, self.memory_bytes,
+            self.tables, self.table, source, one.app_id, one.range.end, self.memory_bytes,
             info(plan="task_local"), auditor, start=self.start, partition=one.partition, most=self.most,
             log_only=audit.log_only,
         )  # fmt: skip
@@ -79,16 +79,18 @@ class TaskLocalMerge:
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         batch = auditor.decide(NO_ROWS)
         auditor.start_log(texts.pool)
-        done = ApplyOutcome(version=self.table.version(), plan="append")
+        done = ApplyOutcome(version=self.table.version, plan="append")
         if audit.log_only:
             auditor.finish()
             return auditor.result(done) or RESULT_LOST
-        files = lake.write_part(one.target, rows := appended_rows(source, batch))
+        part = self.table.files.part((rows := appended_rows(source, batch)).schema)
+        part.write(rows)
+        files = part.close_all()
         auditor.finish()
         if auditor.end is not None:
             reach("delta.local")
             commit_info = info(plan="append")
-            version = append(one.target, files, one.app_id, auditor.end, self.start, commit_info)
+            version = self.table.append(files, one.app_id, auditor.end, self.start, commit_info)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return auditor.result(done) or RESULT_LOST
 

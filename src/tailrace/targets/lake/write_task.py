@@ -92,7 +92,7 @@ def _with_new(inputs: list[PartInput], last: int, results: Sequence[ShardResult]
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Writes a new part, which is not committed. Returns None if no row remains.
+    """Writes a new part, which is not committed, and returns its files; empty if no row remains.
 
     Attributes:
         target: the version of the target that is changed.
@@ -107,12 +107,12 @@ class WriteTask:
     partial: bool
     memory: int | None
 
-    def __call__(self, part_input: PartInput) -> lake.AddedFile | None:
+    def __call__(self, part_input: PartInput) -> list[lake.AddedFile]:
         groups, start, end = None, 0, None
         if part_input.file is not None and part_count(part_input.size) > 1:
             cut = self._files(self._source(self._rows(()))).group_ranges(part_input.file, part_input.size)
             if part_input.part >= len(cut):
-                return None
+                return []
             groups, start, end = cut[part_input.part]
         changed, new = self._rows(part_input.changed), self._rows(part_input.new)
         in_range = pc.greater_equal(changed[ROW], start)
@@ -143,5 +143,5 @@ class WriteTask:
     def _files(self, source: Source) -> TargetFiles:
         share = BATCH if self.memory is None else min(BATCH, self.memory // 6)
         return TargetFiles(
-            self.target.path, source, share, other_columns(self.target.columns, self.schema.names)
+            self.target.reader, source, share, other_columns(self.target.columns, self.schema.names)
         )

@@ -1,4 +1,4 @@
-"""The merge of a large batch into a Delta table by several tasks.
+"""The merge of a large batch into a table of files by several tasks.
 
 *Split*: tasks write the rows of each shard to files (`key_split`). *Decide*: one task per shard decides its
 changes (`shard_task`). *Write*: tasks write the files of the target that change (`write_task`). If only Spark
@@ -14,13 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from ...config.machine import cores
 from ...engine.columns import one as whole
@@ -28,7 +26,7 @@ from ...errors import ApplyError, ConcurrentCommitError
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...lake.failpoints import reach
-from ...lake.opened import open_table
+from ...lake.table import LakeTable, LakeTables
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..audit import Audit
@@ -39,12 +37,10 @@ from ..key_split import LinkTask, Split, SplitTask, links
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
 from ..plans import Limits, is_local
 from ..scratch import ScratchFile, scratch
-from . import spark_merge
-from .commit import append, exchange, info
-from .layout import accepts_files
+from .commit_info import info
 from .rewrite import TargetVersion
 from .shard_task import NUMBER, ShardFiles, ShardResult, ShardTask
-from .table_info import is_plain, open_at, size_of, version_at
+from .table_size import open_at, size_of
 from .write_task import WriteTask, part_inputs
 
 if TYPE_CHECKING:
@@ -59,20 +55,59 @@ _SHARE = 3
 """The changes of a shard may use one third of a task's memory; deciding them needs the rest."""
 
 
+class SparkPlan(Protocol):
+    """Merges batches by Spark into tables that only Spark may write, or in which Spark marks rows."""
+
+    def target_rows(
+        self, table: LakeTable, one: ChangeBatch, changes: Sequence[ScratchFile], folder: str
+    ) -> TargetVersion:
+        """Writes the rows of a table that changes may affect to files."""
+
+    def merge(
+        self,
+        table: LakeTable,
+        one: ChangeBatch,
+        files: Sequence[ScratchFile],
+        end: int,
+        outcome: ApplyOutcome,
+        *,
+        partial: bool,
+        emptied: bool,
+        marks: bool,
+    ) -> ApplyOutcome:
+        """Merges the resulting images of a batch and commits; returns the outcome with plan and version.
+
+        Args:
+            table: the table, open.
+            one: the batch.
+            files: the resulting images, see `ShardResult`.
+            end: the progress of the table afterwards.
+            outcome: the numbers of rows.
+            partial: some images leave columns out.
+            emptied: a truncate removes all rows of the source.
+            marks: rows are marked in deletion vectors, which are enabled for the table.
+
+        Raises:
+            ConcurrentCommitError: another process committed since the table was opened.
+        """
+
+
 @dataclass(frozen=True)
 class ShardedMerge:
     """Merges batches by shards.
 
     Attributes:
+        tables: the tables of the target's format.
         spark: the session whose tasks may merge; None: threads of this process do.
-        limits, memory: see `DeltaTarget`.
-        merge_session: returns the session of a table's MERGE.
+        limits, memory: see `LakeTarget`.
+        by_spark: the plan of Spark's MERGE; None: the format has none.
     """
 
+    tables: LakeTables
     spark: SparkSession
     limits: Limits
     memory: int | None
-    merge_session: Callable[[str], SparkSession]
+    by_spark: SparkPlan | None = None
 
     def merged(self, one: ChangeBatch) -> MergeResult:
         """Merges a batch and returns its result; the table has the batch's layout.
@@ -91,13 +126,17 @@ class ShardedMerge:
         raise AssertionError
 
     def _merged(self, one: ChangeBatch) -> MergeResult:
-        if not lake.exists(one.target):
+        tables = self.tables
+        if not tables.exists(one.target):
             raise missing_baseline(one.table)
-        table = open_at(one.target, one.app_id, one.range.lower) if one.log_only else open_table(one.target)
-        progress = order_key(lake.reached(table, one.app_id))
+        if one.log_only:
+            table = open_at(tables, one.target, one.app_id, one.range.lower)
+        else:
+            table = tables.open(one.target)
+        progress = order_key(table.progress(one.app_id))
         if not one.log_only and one.audit is None and progress >= one.range.end:
-            return MergeResult(ApplyOutcome(version=table.version()), one.range.end)
-        missing = {c.name for c in one.target_columns} - {f.name for f in table.schema().fields}
+            return MergeResult(ApplyOutcome(version=table.version), one.range.end)
+        missing = {c.name for c in one.target_columns} - set(table.schema.names)
         if missing and not one.log_only:
             raise ApplyError(
                 f"the target has no column {', '.join(sorted(missing))}",
@@ -108,9 +147,9 @@ class ShardedMerge:
             # The table has changes that are not in the key log.
             end, audit = min(progress, one.range.end), replace(one.audit, log_only=True)
             done = self._merged(replace(one.between(one.range.start, end), log_only=True, audit=audit))
-            version = version_at(one.target, one.app_id, end)
-            return replace(done, outcome=replace(done.outcome, version=version))
-        with scratch(one.target) as folder:
+            until = tables.open_until(one.target, one.app_id, end)
+            return replace(done, outcome=replace(done.outcome, version=until.version if until else None))
+        with scratch(tables.scratch_folder(one.target)) as folder:
             rest = one.located()
             if not one.log_only:
                 rest = replace(rest, range=one.range.later_than(progress))
@@ -123,7 +162,7 @@ class MergeAttempt:
 
     merge: ShardedMerge
     one: ChangeBatch
-    table: DeltaTable
+    table: LakeTable
     folder: str
 
     def run(self) -> MergeResult:
@@ -134,7 +173,7 @@ class MergeAttempt:
         target, plain = self._target(shards)
         task = ShardTask(
             one, audit, columns, target, self.folder, self._memory, truncates,
-            appends=accepts_files(self.table),
+            appends=self.table.accepts_files,
         )  # fmt: skip
         results = self._map("decide", task, shards, [shard.rows for shard in shards])
         if (ends := _ends(results, audit)) is not None:
@@ -143,14 +182,14 @@ class MergeAttempt:
             results = self._map("decide", task, shards, [shard.rows for shard in shards])
         done = replace(_combined(one, results, ends), parts=self._with_flagged_counts(results, audit))
         if done.end is None or audit.log_only:
-            return replace(done, outcome=ApplyOutcome(version=self.table.version()))
+            return replace(done, outcome=ApplyOutcome(version=self.table.version))
         try:
             self._commit_exceptions(done, results, audit)
             return replace(done, outcome=self._written(target, results, done, done.end, plain=plain))
         except ConcurrentCommitError:
             if audit.keylog is not None:
                 _delete(audit.keylog.path, done.parts)
-            _delete(one.target, [part for result in results for part in result.parts])
+            _delete(self.table.files.folder, [part for result in results for part in result.parts])
             raise
 
     def _audit(self) -> Audit:
@@ -161,11 +200,11 @@ class MergeAttempt:
     def _target(self, shards: Sequence[ShardFiles]) -> tuple[TargetVersion, bool]:
         """Returns the version in which rows of the changes are found, and whether its files may be
         replaced."""
-        plain = is_plain(self.table)
-        if self.one.appends or plain:
-            return TargetVersion.of(self.table, self.one.target, self._by[0]), plain
+        plain, by_spark = self.table.replaces_files, self.merge.by_spark
+        if self.one.appends or plain or by_spark is None:
+            return TargetVersion.of(self.table, self._by[0]), plain
         files = [file for shard in shards for file in shard.files]
-        return spark_merge.target_rows(self.merge.spark, self.table, self.one, files, self.folder), False
+        return by_spark.target_rows(self.table, self.one, files, self.folder), False
 
     @property
     def _by(self) -> tuple[str, ...]:
@@ -271,7 +310,7 @@ class MergeAttempt:
         _delete(
             audit.exceptions.path, [one.exceptions_file for one in results if one.exceptions_file is not None]
         )
-        _delete(self.one.target, [part for one in results for part in one.parts])
+        _delete(self.table.files.folder, [part for one in results for part in one.parts])
 
     # Writing.
 
@@ -286,10 +325,10 @@ class MergeAttempt:
     ) -> ApplyOutcome:
         """Writes and commits the target."""
         one, outcome = self.one, done.outcome
-        if one.appends and accepts_files(self.table):
+        if one.appends and self.table.accepts_files:
             added = [part for result in results for part in result.parts]
-            start = order_key(lake.reached(self.table, one.app_id))
-            version = append(one.target, added, one.app_id, end, start, info(plan="append"))
+            start = order_key(self.table.progress(one.app_id))
+            version = self.table.append(added, one.app_id, end, start, info(plan="append"))
             return replace(outcome, version=version, plan="append")
         emptied, size = any(result.emptied for result in results), size_of(self.table)
         numbers = {number for result in results for number, _, _ in result.file_ranges}
@@ -299,40 +338,23 @@ class MergeAttempt:
             outcome = replace(outcome, deleted=outcome.deleted + size.rows)
         limits, touched = self.merge.limits, sum(f["size_bytes"] for f in replaced)
         most = max(limits.most(self._changes, size), limits.local_bytes)
-        if not plain or (not emptied and touched > most):
-            marks = plain or not is_local(size, limits)
-            return self._by_spark(results, outcome, end, emptied=emptied, marks=marks)
+        by_spark = self.merge.by_spark
+        if by_spark is not None and (not plain or (not emptied and touched > most)):
+            return by_spark.merge(
+                self.table, one, [r.file for r in results if r.file], end, outcome,
+                partial=any(r.partial for r in results), emptied=emptied,
+                marks=plain or not is_local(size, limits),
+            )  # fmt: skip
         schema = schema_of(one.target_columns)
         task = WriteTask(
             target, tuple(one.relation.key), schema, any(r.partial for r in results), self._memory
         )
         work = part_inputs(target, results, self._by[0])
-        parts = [
-            part for part in self._map("write", task, work, [w.weight for w in work]) if part is not None
-        ]
-        try:
-            exchange(self.table, replaced, parts, one.app_id, end, info(plan="rewrite"))
-        except CommitFailedError as error:
-            raise ConcurrentCommitError.at(one.target, self.table.version()) from error
+        parts = [part for parts in self._map("write", task, work, [w.weight for w in work]) for part in parts]
+        version = self.table.exchange(replaced, parts, one.app_id, end, info(plan="rewrite"))
         reach("delta.merged")
         plan = "replace_all" if emptied and not one.partition else "rewrite"
-        return replace(outcome, version=self.table.version() + 1, plan=plan)
-
-    def _by_spark(
-        self,
-        results: Sequence[ShardResult],
-        outcome: ApplyOutcome,
-        end: int,
-        *,
-        emptied: bool,
-        marks: bool,
-    ) -> ApplyOutcome:
-        one = self.one
-        work = spark_merge.SparkMerge(
-            self.merge.spark, self.merge.merge_session, self.table, one, [r.file for r in results if r.file],
-            end, partial=any(r.partial for r in results), emptied=emptied, marks=marks,
-        )  # fmt: skip
-        return work.run(outcome)
+        return replace(outcome, version=version, plan=plan)
 
 
 @dataclass(frozen=True)
@@ -397,5 +419,5 @@ def _combined(
 
 def _delete(folder: str, parts: Sequence[lake.AddedFile]) -> None:
     fs, path = lake.filesystem(folder)
-    for part in parts:
-        fs.delete_file(f"{path}/{part.path}")
+    for name in (name for part in parts for name in part.paths):
+        fs.delete_file(f"{path}/{name}")

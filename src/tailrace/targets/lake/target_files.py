@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
 import pyarrow.parquet as pq
 
 from ...engine.keys import Places
 from ...engine.source import Source
 from ...lake import delta as lake
-from ...lake.filestats import width
+from ...lake.data_files import DataFiles
 
 PART = lake.TIERS[-1] // 2
 """The approximate size of a written part: parts are written in parallel, and a later batch touches fewer
@@ -55,13 +54,13 @@ class TargetFiles:
     """The files of one table, and the changes to merge into them.
 
     Attributes:
-        path: the table.
+        files: reads and writes files of the table.
         source: the changes.
         batch_bytes: the maximum bytes of a file in memory.
         other_columns: the columns of the table that the changes do not have; rows keep their values.
     """
 
-    path: str
+    files: DataFiles
     source: Source
     batch_bytes: int = BATCH
     other_columns: pa.Schema = _NO_COLUMNS
@@ -92,7 +91,7 @@ class TargetFiles:
             marked as deleted.
         """
         source, rows, keys, living, start = self.source, [NONE], [NONE], [NONE], 0
-        opened = self._open(name)
+        opened = self.files.open(name)
         marks = [source.mark] if source.mark else []
         # Large batches: each lookup first builds a hash table of the changes' keys.
         for batch in self._batches(opened, groups, [*source.known_by, *marks], _SCAN_ROWS):
@@ -110,7 +109,7 @@ class TargetFiles:
     def rows_with(self, name: str, partition: Mapping[str, str]) -> Places:
         """Returns the numbers of the rows of a file that have these constants."""
         found, start = [NONE], 0
-        for batch in self._batches(self._open(name), None, list(partition), _SCAN_ROWS):
+        for batch in self._batches(self.files.open(name), None, list(partition), _SCAN_ROWS):
             same = [
                 pc.fill_null(pc.equal(batch[column], value), False) for column, value in partition.items()
             ]
@@ -122,7 +121,7 @@ class TargetFiles:
         """Returns the rows of a file with these numbers, which must be in ascending order."""
         found, start = [], 0
         if len(rows):
-            opened = self._open(name)
+            opened = self.files.open(name)
             for batch in self._batches(opened, None, self.source.schema.names):
                 low, high = np.searchsorted(rows, [start, start + batch.num_rows])
                 found.append(batch.take(pa.array(rows[low:high] - start)))
@@ -136,7 +135,7 @@ class TargetFiles:
             For each range its row groups, the number of its first row and that of the row after its last one.
             A file without rows has one range.
         """
-        meta = self._open(name).metadata
+        meta = self.files.open(name).metadata
         ends = np.cumsum([0, *[meta.row_group(g).num_rows for g in range(meta.num_row_groups)]])
         count = max(1, min(part_count(size), meta.num_row_groups))
         bounds = [meta.num_row_groups * n // count for n in range(count + 1)]
@@ -152,37 +151,27 @@ class TargetFiles:
             found.append(PartRewrite(name, groups, rows[low:high] - start, changes[low:high]))
         return found
 
-    def write(self, rewrite: PartRewrite) -> lake.AddedFile | None:
-        """Writes a new part, which is not committed. Returns None if no row remains."""
-        part = lake.Part(self.path, self.schema)
+    def write(self, rewrite: PartRewrite) -> list[lake.AddedFile]:
+        """Writes a new part, which is not committed, and returns its files; empty if no row remains."""
+        part = self.files.part(self.schema)
         if rewrite.file:
             start = 0
-            for batch in self._batches(self._open(rewrite.file), rewrite.groups, self.schema.names):
+            for batch in self._batches(self.files.open(rewrite.file), rewrite.groups, self.schema.names):
                 low, high = np.searchsorted(rewrite.rows, [start, start + batch.num_rows])
                 rows, changes = rewrite.rows[low:high] - start, rewrite.changes[low:high]
                 part.write(self._changed(batch, rows, changes))
                 start += batch.num_rows
         if len(rewrite.added):
             part.write(self._images(rewrite.added))
-        return part.close()
-
-    def _open(self, name: str) -> pq.ParquetFile:
-        fs, folder = lake.filesystem(self.path)
-        # Read through a small buffer: whole row groups of other writers may be large.
-        return pq.ParquetFile(f"{folder}/{name}", filesystem=fs, buffer_size=1 << 20)
+        return part.close_all()
 
     def _batches(
         self, file: pq.ParquetFile, groups: list[int] | None, names: list[str], rows: int = lake.ROW_GROUP
     ) -> Iterator[pa.RecordBatch]:
         """Yields row groups (None: all) in batches of at most `rows` rows and `batch_bytes`, in the schema's
         types; columns that were added after the file are NULL."""
-        groups = list(range(file.num_row_groups)) if groups is None else groups
         wanted = pa.schema([self.schema.field(n) for n in names])
-        have = [n for n in names if n in file.schema_arrow.names]
-        size = max(1024, min(rows, self.batch_bytes // width(file.metadata, groups, have)))
-        # Files are read in parallel; more threads within each file make it slower.
-        for batch in file.iter_batches(size, row_groups=groups, columns=have, use_threads=False):
-            yield lake.fitted(batch, wanted)
+        yield from self.files.batches(file, wanted, groups=groups, rows=rows, size=self.batch_bytes)
 
     def _changed(self, batch: pa.RecordBatch, rows: Places, changes: Places) -> pa.Table:
         """Returns a batch with its rows `rows` replaced by the images of their changes."""
@@ -220,5 +209,5 @@ def part_count(size: int) -> int:
 
 
 def column_range(file: dict[str, Any], key: str) -> tuple[Any, Any]:
-    """Returns the minimum and maximum of a column in a file (a flattened add action); None if not known."""
+    """Returns the minimum and maximum of a column in a file of `LakeTable.data_files`; None if not known."""
     return file.get(f"min.{key}"), file.get(f"max.{key}")
