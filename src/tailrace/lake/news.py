@@ -1,11 +1,11 @@
 """Whether anything has changed in the home of a task that is in an object store, by one request.
 
-Every commit to the tables of a home (LOG, the relation history, control tables) is followed by another
-content of one small file, `run/changed`. A process that looks at that file once a second need not look at
-each table: while the file is the same, cached tables are current. If a process ends between a commit and the
+After every commit to the tables of a home (LOG, the relation history, control tables), one small file,
+`run/changed`, gets another content. A process that checks that file need not check each table: while the file
+is the same, cached tables are current. If a process ends between a commit and the
 file, others see the commit with the next one, or after `FULL_S` seconds.
 
-A local home has no such file: there, looking at a table takes microseconds.
+A local home has no such file: there, the check of a table takes microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .objects import Objects
 from .storage import is_remote, join, within
 
 LOOK_S, FULL_S = 1.5, 60.0
-"""Seconds between two looks at the file, and for which its silence is believed."""
+"""Seconds between two checks of the file, and the longest time for which cached tables count as current."""
 _TABLES = ("control", "log", "relations")
 """The folders in a home whose tables are cached in this way."""
 _FILE = "changed"
@@ -66,14 +66,14 @@ def follow(home: str) -> None:
 
 
 def look_every(seconds: float) -> None:
-    """Sets how often this process looks at the file."""
+    """Sets how often this process checks the file."""
     global look_s  # noqa: PLW0603 - one pace for each process
     look_s = seconds
 
 
 def epoch(table: str) -> int | None:
     """Returns a number that grows when anything in the home of a table may have changed; None if the table
-    has to be looked at itself."""
+    itself has to be checked."""
     home = _home(table)
     if home is None or table in _opened_apart:
         _opened_apart.discard(table)
@@ -88,7 +88,7 @@ def opened_apart(table: str) -> None:
 
 
 def tell(table: str) -> None:
-    """Tells other processes of a commit to a table. A failure concerns only how soon they see it."""
+    """Lets other processes know of a commit to a table. A failure only delays when they see it."""
     if (home := _home(table)) is not None:
         with suppress(OSError):
             home.tell()

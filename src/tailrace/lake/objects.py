@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 SLOWER = 10.0
-"""How many times longer processes wait between two looks at a folder of an object store, where each look is a
-request."""
+"""Factor of the time between two checks of a folder of an object store, where each check is a request."""
 
 
 def pace(folder: str) -> float:
-    """Returns the factor by which pauses between two looks at a folder are longer than in a local one."""
+    """Returns the factor by which pauses between two checks of a folder are longer than in a local one."""
     return SLOWER if storage.is_remote(folder) else 1.0
 
 

@@ -77,7 +77,7 @@ class _Open:
 
 
 class _LogState(NamedTuple):
-    """What the log of a table shows at a version, by one request to an object store.
+    """State of a table's log at a version, read by one request to an object store.
 
     Attributes:
         commit: the file of that version's commit; None if it was removed.
@@ -132,7 +132,7 @@ def open_table(path: str, version: int | None = None) -> DeltaTable:
     """Opens a table apart from the cache, at a version; None: at the newest one, also to change it.
 
     Raises:
-        TableNotFoundError: there is none.
+        TableNotFoundError: the table does not exist.
     """
     if version is None:
         news.opened_apart(path)
@@ -191,7 +191,7 @@ def exists(path: str) -> bool:
 def _lent(path: str) -> Iterator[_Open]:
     if (one := _taken(path)) is None:
         if path in _missing and not exists(path):
-            raise TableNotFoundError(f"there is no table {path}")
+            raise TableNotFoundError(f"no table at {path}")
         one = _Open(DeltaTable(path, storage_options=options_of(path)), epoch=news.epoch(path))
     before, epoch = int(one.table.version()), one.epoch
     yield one  # after an error, the table is not cached

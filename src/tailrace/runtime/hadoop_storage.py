@@ -32,7 +32,7 @@ EXCLUDED = (
         "transport-classes-epoll", "transport-native-unix-common",
     )),
 )  # fmt: skip
-"""What these ask for and Spark has."""
+"""Dependencies of these that Spark has."""
 _NAMES = {
     "aws_endpoint_url": "endpoint",
     "aws_region": "endpoint.region",

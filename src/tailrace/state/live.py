@@ -159,7 +159,7 @@ def locked(folder: str | Path, name: str, *, sure: bool = False) -> bool:
 
 
 def _is_free(folder: str, name: str) -> bool | None:
-    """Whether the operating system's lock is free; None if it does not tell."""
+    """Whether the operating system's lock is free; None if it is unknown."""
     if is_remote(folder):
         return None
     try:

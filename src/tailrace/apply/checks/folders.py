@@ -28,13 +28,13 @@ def folder_findings(task: Task) -> list[Finding]:
 
 
 def _refused(setting: str, address: str) -> Iterator[Finding]:
-    """Tries in an object store, with a file of its own, what a task does there."""
+    """Tries in an object store, with a temporary file, what a task does there."""
     there, name = Objects(address), f".tailrace-check-{uuid.uuid4().hex}"
     steps: dict[str, Callable[[], object]] = {
         "write a file (s3:PutObject)": lambda: there.write(name, b"1"),
         "read a file (s3:GetObject)": lambda: there.read(name),
         "list the files (s3:ListBucket)": lambda: there.names(name),
-        "create a file only if there is none (s3:PutObject with If-None-Match)": lambda: _refuses_second(
+        "create a file only if it does not exist (s3:PutObject with If-None-Match)": lambda: _refuses_second(
             there, name
         ),
         "delete a file (s3:DeleteObject)": lambda: there.delete(name),
