@@ -19,6 +19,7 @@ from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.lake.opened import open_table
 from tailrace.state.baselines import read_baselines
+from tailrace.targets.task_tables import target_tables
 
 from ..object_store import KEYS, Store, object_store
 from .test_running import wait_for
@@ -32,10 +33,13 @@ def store() -> Iterator[Store]:
         yield there
 
 
-def task_file(folder: Path, store: Store, database: str, name: str = "far", more: str = "") -> Path:
+def task_file(
+    folder: Path, store: Store, database: str, name: str = "far", more: str = "", kind: str = "delta"
+) -> Path:
     path = folder / f"{name}.yaml"
+    target = f"{{type: {kind}, path: 's3://{store.bucket}/{name}/target'}}"
     path.write_text(
-        f"name: {name}\nhome: s3://{store.bucket}/{name}/home\ntarget: s3://{store.bucket}/{name}/target\n"
+        f"name: {name}\nhome: s3://{store.bucket}/{name}/home\ntarget: {target}\n"
         f"storage: {store.storage}\nsource: {{url: '{database}', tables: [s.*]}}\n"
         f"freshness: 1s\nspark: {{start: when_needed}}\n{more}"
     )
@@ -67,15 +71,18 @@ def tailrace(path: Path, *words: str) -> str:
 def ids(task: Task, table: str = "s.a") -> list[int]:
     if table not in read_baselines(task.control_path("baselines")):
         return []
-    return sorted(lake.read(task.target_path(table), ["id"])["id"].to_pylist())
+    tables = target_tables(task)
+    with tables.opened(tables.name(table)) as now:
+        return sorted(now.dataset().to_table(columns=["id"])["id"].to_pylist())
 
 
-def test_task_in_a_bucket_replicates_answers_about_the_past_and_is_dropped(
-    tmp_path: Path, store: Store, database: str, db: psycopg.Connection
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_task_in_a_bucket_replicates_validates_and_is_dropped(
+    tmp_path: Path, store: Store, database: str, db: psycopg.Connection, kind: str
 ) -> None:
     db.execute("create schema s; create table s.a (id int primary key, v text)")
     db.execute("insert into s.a values (1, 'one')")
-    path = task_file(tmp_path, store, database, more="keylog: {mode: all}\n")
+    path = task_file(tmp_path, store, database, kind, "keylog: {mode: all}\n", kind)
     task = load(path)
     with running(path, "run") as process:
         wait_for(lambda: ids(task) == [1])
@@ -87,7 +94,8 @@ def test_task_in_a_bucket_replicates_answers_about_the_past_and_is_dropped(
         assert process.wait(60) == 0
     tailrace(path, "drop", "--targets", "--yes")
     assert not lake.exists(task.log_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["far.run.log", "far.yaml"]
+    left = {file.name for file in tmp_path.iterdir()} - {f"{kind}-catalog.db"}
+    assert left == {f"{kind}.run.log", f"{kind}.yaml"}
 
 
 def test_capture_and_pipeline_share_nothing_but_the_bucket(
@@ -173,8 +181,7 @@ def test_spark_merges_in_a_bucket_and_shows_no_key(
     path.write_text(
         path.read_text()
         .replace("spark: {start: when_needed}\n", "")
-        .replace("target: s3", "target: {rewrite_limit: 0B, path: 's3")
-        .replace("/target\n", "/target'}\n")
+        .replace("type: delta", "type: delta, rewrite_limit: 0B")
     )
     task = load(path)
     with running(path, "run") as process:
