@@ -22,7 +22,7 @@ help: ## list the targets
 setup: $(JARS) ## make .venv with pinned versions and fetch Spark's Delta jars, once
 
 demo: $(JARS) ## an embedded PostgreSQL, a baseline, 15 s of load, and the proof that all is equal; STORE=s3
-	@$(if $(STORE),$(BIN)/python -m tests.object_store )$(BIN)/tailrace demo $(if $(STORE),--store $(STORE)://lake/demo)
+	@$(if $(STORE),$(BIN)/python -m tests.object_store )$(BIN)/tailrace demo $(if $(STORE),--store $(STORE)://lake/demo) $(ARGS)
 
 PYTEST := TAILRACE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --dist worksteal --durations=20 --durations-min=5
 

@@ -24,6 +24,7 @@ from tailrace.errors import CancelledError
 from tailrace.execution import JobCount, counted
 from tailrace.lake import delta as lake
 from tailrace.lake import json_files
+from tailrace.lake.objects import Objects
 from tailrace.model.types import schema_of
 from tailrace.runtime.pipeline import Pipeline
 from tailrace.state.baselines import read_baselines
@@ -171,10 +172,10 @@ def test_a_job_that_is_cancelled_because_the_task_ends_is_not_done_by_capture(
 def test_capture_does_not_wait_for_a_process_that_is_gone(
     task: Task, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def last_beat(folder: Path, _: Path) -> float:
+    def last_beat(*_: object) -> float:
         return 0.0 if left(task) == ["reader.json"] else 99.0  # it died when it was asked
 
-    monkeypatch.setattr(part_requests, "age", last_beat)
+    monkeypatch.setattr(Objects, "age", last_beat)
     json_files.write(Path(task.run_path) / "parts", "reader", {"state": "ready"})
     Capture(task, once=True).run()
     assert complete(task, db) and left(task) == ["reader.json"]

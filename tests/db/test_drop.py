@@ -132,7 +132,7 @@ def test_a_call_that_is_killed_can_be_repeated(
 
     for _ in range(2):
         with monkeypatch.context() as patch:
-            patch.setattr(drop.shutil, "rmtree", killed)
+            patch.setattr(drop, "remove_folder", killed)
             with pytest.raises(KeyboardInterrupt):
                 drop.drop(task, dry_run=False)
     assert drop.drop(task, dry_run=False).folders != {}

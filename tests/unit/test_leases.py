@@ -102,7 +102,7 @@ class Other:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    with object_store() as there:
+    with object_store(f"leases-{uuid.uuid4().hex[:8]}") as there:  # another test may know the bucket `lake`
         yield there
 
 

@@ -235,6 +235,7 @@ def demo(
     store: Annotated[
         str, typer.Option("--store", metavar="ADDRESS", help="Object store for the task: s3://bucket/folder.")
     ] = "",
+    iceberg: Annotated[bool, typer.Option("--iceberg", help="Iceberg targets instead of Delta.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a demo: an embedded PostgreSQL, load, and a comparison of the tables.
@@ -242,9 +243,11 @@ def demo(
     Examples:
     tailrace demo
     tailrace demo --duration 1m --scale 1
-    tailrace demo --store s3://bucket/demo
+    tailrace demo --store s3://bucket/demo --iceberg
     """
     from ..demo import demo as play
+    from ..demo.demo_folder import Place
 
-    if not play(folder, seconds=seconds_of(duration), scale=scale, store=store, as_json=as_json):
+    place = Place(store.rstrip("/"), iceberg)
+    if not play(folder, seconds=seconds_of(duration), scale=scale, place=place, as_json=as_json):
         raise typer.Exit(FINDINGS)

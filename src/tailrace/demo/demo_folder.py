@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..config.task import Task
 from ..errors import ConfigError
 from ..lake import storage
 from ..lake.folders import is_folder
@@ -14,6 +16,40 @@ from ..sources.postgresql.embedded_server import EmbeddedPostgres
 
 MARK = "tailrace-demo.json"
 DATABASE = "demo"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the demo's task has its home and targets.
+
+    Attributes:
+        store: an empty folder of an object store; the demo's folder if it is not given.
+        iceberg: the targets are Iceberg tables.
+    """
+
+    store: str = ""
+    iceberg: bool = False
+
+    def prepare(self) -> None:
+        """Registers the object store, before Spark starts.
+
+        Raises:
+            ConfigError: the folder in the store has files.
+        """
+        if not self.store:
+            return
+        storage.register(storage.bucket_of(self.store), storage.options_of(self.store) or {})
+        if is_folder(self.store):
+            raise ConfigError(
+                "the folder has files", where=self.store, hint="give an empty one: --store ADDRESS"
+            )
+
+    def write_to(self, task_file: Path) -> None:
+        """Writes it to a task file."""
+        target = f"{self.store}/target" if self.store else "demo/target"
+        lines = f"home: {self.store}/home\n" if self.store else ""
+        lines += f"target: {{type: iceberg, path: '{target}'}}\n" if self.iceberg else f"target: {target}\n"
+        task_file.write_text(task_file.read_text().replace("target: demo/target\n", lines))
 
 
 def make(folder: Path) -> EmbeddedPostgres:
@@ -44,20 +80,6 @@ def make(folder: Path) -> EmbeddedPostgres:
     return server
 
 
-def refuse_used(store: str) -> None:
-    """Makes an object store known before Spark starts; raises ConfigError if the folder there has files."""
-    storage.register(storage.bucket_of(store), storage.options_of(store) or {})
-    if is_folder(store):
-        raise ConfigError("the folder has files", where=store, hint="give an empty one: --store ADDRESS")
-
-
-def move_to(task_file: Path, store: str) -> None:
-    """Puts home and targets of a task file into an object store."""
-    text = task_file.read_text()
-    place = f"home: {store}/home\ntarget: {store}/target\n"
-    task_file.write_text(text.replace("target: demo/target\n", place))
-
-
 def server_of(folder: Path) -> EmbeddedPostgres:
     """Returns the server of an earlier demo, not started; raises ConfigError without a demo."""
     mark = folder / MARK
@@ -66,18 +88,22 @@ def server_of(folder: Path) -> EmbeddedPostgres:
     return EmbeddedPostgres(folder / "pg", port=json.loads(mark.read_text())["port"])
 
 
-def hints(folder: Path, task_file: Path, target: str) -> list[str]:
+def hints(folder: Path, task_file: Path, task: Task) -> list[str]:
     """Returns commands to try after the demo, as typed in the current folder."""
     python = Path(sys.executable)
     ours = python.parent / "tailrace"
     found = shutil.which("tailrace")
     short = found is not None and Path(found) == ours
     tailrace, interpreter = ("tailrace", "python") if short else (_relative(ours), _relative(python))
+    target = task.target_path("shop.customer")
     path = target if storage.is_remote(target) else _relative(Path(target))
     code = f"from deltalake import DeltaTable; print(DeltaTable({path!r}).to_pandas())"
+    read = f'{interpreter} -c "{code}"'
+    if task.target.type == "iceberg":
+        read = f"{tailrace} sql {task_file} 'select * from shop.customer'"
     return [
         f"{tailrace} status {task_file}",
-        f'{interpreter} -c "{code}"',
+        read,
         f"{interpreter} -m tailrace.demo {folder}    # PostgreSQL again, for {tailrace} run {task_file}",
     ]
 

@@ -28,6 +28,7 @@ from ..state.progress import Progress
 from ..state.totals import last_stored
 from ..validate.validation import ValidationReport
 from . import demo_folder, shop
+from .demo_folder import Place
 from .load import ShopLoad, pgbench
 from .load import load as do_load
 from .plot import plot
@@ -40,10 +41,9 @@ PATIENCE_S = 900.0
 """The maximum number of seconds for a step of the demo."""
 
 
-def play(folder: Path, *, seconds: float, scale: int, store: str, show: Show) -> DemoResult:
+def play(folder: Path, *, seconds: float, scale: int, place: Place, show: Show) -> DemoResult:
     """Runs everything, and stops the server; everything else stays in the folder."""
-    if store:
-        demo_folder.refuse_used(store)
+    place.prepare()
     spark = background_session("tailrace demo", SparkSettings(start="at_once"))
     spark.begin()
     before = counted()
@@ -52,8 +52,7 @@ def play(folder: Path, *, seconds: float, scale: int, store: str, show: Show) ->
         url = _fill(server, folder, scale, show)
         task_file = folder / "demo.yaml"
         written = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
-        if store:
-            demo_folder.move_to(task_file, store)
+        place.write_to(task_file)
         show.step(f"task file {task_file} written for {len(written.tables)} tables")
         for one in written.findings:
             show.act(f"{one.level}: {one.what} ({one.where})")
@@ -82,7 +81,7 @@ def play(folder: Path, *, seconds: float, scale: int, store: str, show: Show) ->
     show.step(f"lag and throughput of the run are drawn in {played.plot}")
     played.life = life(played.changes, "id", [shop.HERO, shop.HERO_LATER])
     played.spark = {kind: asdict(one) for kind, one in since(before).items() if one.jobs}
-    played.next = demo_folder.hints(folder, task_file, task.target_path("shop.customer"))
+    played.next = demo_folder.hints(folder, task_file, task)
     played.seconds, played.steps = show.seconds, show.steps
     return played
 
