@@ -64,7 +64,8 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return move
 
 
-def _hold(folder: str, where: str | None, ready: Event, go: Event, told: Any) -> None:
+def _hold(folder: str, where: str | None, env: dict[str, str], ready: Event, go: Event, told: Any) -> None:
+    os.environ |= env
     if where:
         host(where)
     with live.lock(folder, "pipeline") as lease:
@@ -84,7 +85,8 @@ class Other:
     def __init__(self, folder: str, where: str | None = None) -> None:
         self.go, self.told = copies.Event(), copies.Queue()
         ready = copies.Event()
-        self.process = copies.Process(target=_hold, args=(folder, where, ready, self.go, self.told))
+        keys = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+        self.process = copies.Process(target=_hold, args=(folder, where, keys, ready, self.go, self.told))
         self.process.start()
         assert ready.wait(60)
 
