@@ -20,8 +20,8 @@ from pyiceberg.table.snapshots import Snapshot
 from ...errors import PositionError
 from ...model.positions import order_key
 from .. import guards, retrying
+from ..folders import remove_folder
 from ..past import LATER
-from ..storage import filesystem
 from ..tiers import TIERS
 from . import types
 from .catalogs import asking, catalog
@@ -187,8 +187,7 @@ class IcebergTables:
             self.catalog.drop_table(_identifier(name))
         except (NoSuchTableError, NoSuchNamespaceError):
             return
-        fs, path = filesystem(folder)
-        fs.delete_dir(path)
+        remove_folder(folder)
 
 
 def _identifier(name: str) -> tuple[str, ...]:
