@@ -246,8 +246,8 @@ def demo(
     tailrace demo --store s3://bucket/demo --iceberg
     """
     from ..demo import demo as play
-    from ..demo.demo_folder import Place
+    from ..demo.demo_folder import TaskTables
 
-    place = Place(store.rstrip("/"), iceberg)
-    if not play(folder, seconds=seconds_of(duration), scale=scale, place=place, as_json=as_json):
+    tables = TaskTables(store.rstrip("/"), iceberg)
+    if not play(folder, seconds=seconds_of(duration), scale=scale, tables=tables, as_json=as_json):
         raise typer.Exit(FINDINGS)

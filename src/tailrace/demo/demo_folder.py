@@ -19,7 +19,7 @@ DATABASE = "demo"
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskTables:
     """Where the demo's task has its home and targets.
 
     Attributes:

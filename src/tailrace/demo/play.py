@@ -28,7 +28,7 @@ from ..state.progress import Progress
 from ..state.totals import last_stored
 from ..validate.validation import ValidationReport
 from . import demo_folder, shop
-from .demo_folder import Place
+from .demo_folder import TaskTables
 from .load import ShopLoad, pgbench
 from .load import load as do_load
 from .plot import plot
@@ -41,9 +41,9 @@ PATIENCE_S = 900.0
 """The maximum number of seconds for a step of the demo."""
 
 
-def play(folder: Path, *, seconds: float, scale: int, place: Place, show: Show) -> DemoResult:
+def play(folder: Path, *, seconds: float, scale: int, tables: TaskTables, show: Show) -> DemoResult:
     """Runs everything, and stops the server; everything else stays in the folder."""
-    place.prepare()
+    tables.prepare()
     spark = background_session("tailrace demo", SparkSettings(start="at_once"))
     spark.begin()
     before = counted()
@@ -52,7 +52,7 @@ def play(folder: Path, *, seconds: float, scale: int, place: Place, show: Show) 
         url = _fill(server, folder, scale, show)
         task_file = folder / "demo.yaml"
         written = draft(url, name="demo", patterns=["public.*", "shop.*"], output=task_file, force=True)
-        place.write_to(task_file)
+        tables.write_to(task_file)
         show.step(f"task file {task_file} written for {len(written.tables)} tables")
         for one in written.findings:
             show.act(f"{one.level}: {one.what} ({one.where})")
