@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 _CONTROL = "/_tests"
+SERVER = "TAILRACE_S3_SERVER"
+"""Environment variable with the command of another server: `localbucket --port {port} {folder}`."""
 _ROOT = Path(__file__).parents[1]
 KEYS = {"access_key": "tests", "secret_key": "no secret"}
 
@@ -107,15 +110,33 @@ def object_store(bucket: str = "lake") -> Iterator[Store]:
 
 
 def _serve() -> None:
+    proxy = _Proxy(("127.0.0.1", 0), _Handler)
+    proxy.port = _other(command) if (command := os.environ.get(SERVER)) else _moto()
+    print(f"http://127.0.0.1:{proxy.server_address[1]}", flush=True)
+    proxy.serve_forever()
+
+
+def _moto() -> int:
+    """Starts moto, and returns its port."""
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     moto.start()
-    proxy = _Proxy(("127.0.0.1", 0), _Handler)
-    proxy.port = moto.get_host_and_port()[1]
-    print(f"http://127.0.0.1:{proxy.server_address[1]}", flush=True)
-    proxy.serve_forever()
+    return int(moto.get_host_and_port()[1])
+
+
+def _other(command: str) -> int:
+    """Starts another server, and returns its port once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    words = command.format(port=port, folder=tempfile.mkdtemp(prefix="tailrace-s3-")).split()
+    subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return port
+        time.sleep(0.1)
 
 
 class _Proxy(ThreadingHTTPServer):
