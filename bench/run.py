@@ -28,6 +28,7 @@ import load
 import plans
 import queries
 import report
+import stores
 import tables
 import whole_way
 from measure import Row, say
@@ -100,6 +101,10 @@ class Benches:
         """One executor against two."""
         return executors.rows(self.running, self.folder, quick=self.quick)
 
+    def stores(self) -> list[Row]:
+        """Delta and Iceberg, in a folder and in an S3 server."""
+        return stores.rows(self.running, self.folder, quick=self.quick)
+
     def transaction(self) -> list[Row]:
         """One very large transaction."""
         return capture.one_transaction(self.running, self.folder, self.sizes)
@@ -120,6 +125,7 @@ NAMES = (
     "fresh",
     "executors",
     "cost",
+    "stores",
 )
 
 

@@ -48,6 +48,10 @@ class _Home:
             self._looked = now
             return self._epoch
 
+    def check_now(self) -> None:
+        with self._lock:
+            self._looked = -FULL_S
+
     def tell(self) -> None:
         with self._lock:
             self._epoch += 1
@@ -69,6 +73,12 @@ def look_every(seconds: float) -> None:
     """Sets how often this process checks the file."""
     global look_s  # noqa: PLW0603 - one pace for each process
     look_s = seconds
+
+
+def check_now() -> None:
+    """Makes the next use of a cached table check the file, however recent the last check is."""
+    for home in _homes.values():
+        home.check_now()
 
 
 def epoch(table: str) -> int | None:

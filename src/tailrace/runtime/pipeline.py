@@ -37,7 +37,7 @@ from ..execution import JobCount, background, counted
 from ..keylog.control_tables import SuspendCommands
 from ..keylog.key_log import KeyLog
 from ..lake import delta as lake
-from ..lake import guards, json_files, log
+from ..lake import guards, json_files, log, news
 from ..lake.objects import pace
 from ..model.steps import Steps
 from ..operate.keylog_runs import TaskRuns
@@ -145,6 +145,7 @@ class Pipeline:
 
     def store_all(self) -> None:
         """Stores everything that is in LOG now."""
+        news.check_now()
         self._find_log_files()
         end = log.state(self._task.log_path).number
         while self._store.reached < end and not self.stop.is_set() and self._store_next():
