@@ -70,7 +70,9 @@ def capture(backlog: Backlog, url: str, slot: str, folder: Path, *, consumer: st
     done = measure.run([peer_python(), HERE / "debezium_peer.py"], log=log, stdin=json.dumps(wanted))
     log.with_suffix(".out").write_text(done.output)
     found = next(
-        json.loads(line[7:]) for line in reversed(done.output.splitlines()) if line.startswith("RESULT ")
+        json.JSONDecoder().raw_decode(line[7:])[0]  # the JVM may write behind it
+        for line in reversed(done.output.splitlines())
+        if line.startswith("RESULT ")
     )
     expected = backlog.warm + backlog.changes
     if found["count"] != expected:

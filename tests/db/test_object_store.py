@@ -15,6 +15,8 @@ import psutil
 import psycopg
 import pytest
 
+from tailrace.capture import part_readers
+from tailrace.capture.process import Capture
 from tailrace.config.task import Task, load
 from tailrace.lake import delta as lake
 from tailrace.lake.opened import open_table
@@ -120,6 +122,17 @@ def test_capture_and_pipeline_share_nothing_but_the_bucket(
     with running(path, "run"):  # on the same machine, killed processes are known to have ended
         db.execute("insert into s.a select g, 'v' from generate_series(101, 200) g")
         wait_for(lambda: len(ids(task)) == 200, 60)
+
+
+def test_worker_processes_read_a_baseline_into_a_bucket(
+    tmp_path: Path, store: Store, database: str, db: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_readers, "FEW_ROWS", 0)  # threads read the first rows
+    db.execute("create schema s; create table s.a (id int primary key)")
+    db.execute("insert into s.a select g from generate_series(1, 5000) g")
+    task = load(task_file(tmp_path, store, database, "workers"))
+    Capture(task, once=True).run()
+    assert ids(task) == [*range(1, 5001)]
 
 
 @pytest.mark.slow

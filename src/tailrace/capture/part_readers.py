@@ -11,7 +11,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from ..errors import TailraceError, ValueRangeError
 from ..execution import BackgroundSession, Job, background, map_tasks
 from ..lake import delta as lake
 from ..lake.failpoints import reach
+from ..lake.storage import register_all, registered
 from ..model.change import Relation
 from ..sources.base import BaselineBatch, BaselinePart, Snapshot
 from ..wire.pgvalues import misfit
@@ -328,14 +329,19 @@ class PartReaders:
             # spawn: a forked child would share the parent's replication connection and Arrow threads
             context = multiprocessing.get_context("spawn")
             made = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=_exit_with_parent, initargs=(os.getpid(),)
+                self._workers,
+                mp_context=context,
+                initializer=_begin_worker,
+                initargs=(os.getpid(), registered()),
             )
             self._processes = self._open.enter_context(made)
         return self._processes
 
 
-def _exit_with_parent(parent: int) -> None:
-    """Ends this worker process when its parent has ended, for any reason; nothing else would end it."""
+def _begin_worker(parent: int, stores: Mapping[str, Mapping[str, str]]) -> None:
+    """Makes the object stores of its parent known to this worker process, and ends it when its parent has
+    ended, for any reason; nothing else would end it."""
+    register_all(stores)
 
     def watch() -> None:
         while os.getppid() == parent:
