@@ -25,7 +25,7 @@ from . import guards, news, removed, retrying, storage, written
 from .failpoints import reach
 from .file_names import file_name
 from .one_commit import commit_actions
-from .opened import after_commit, exists, open_table, opened, progresses, reached, whole
+from .opened import after_commit, exists, lent, open_table, opened, progresses, reached, whole
 from .parts import ROW_GROUP, AddedFile, Part
 from .reading import dataset, fitted, folder_of, paths, unread
 from .storage import filesystem
@@ -226,12 +226,14 @@ def _commit(
     exactly = only_after is not None or bool(guards.now())
 
     def once() -> int | None:
-        with opened(table) as delta:
-            return committed(delta)
+        with lent(table) as one:
+            made = committed(one.table, {k: one.progress(k) for k in {*progress, *(after or {})}})
+            if made == int(one.table.version()) + 1:
+                one.committed(progress)
+            return made
 
-    def committed(delta: DeltaTable) -> int | None:
+    def committed(delta: DeltaTable, numbers: Mapping[str, ChangeNumber | None]) -> int | None:
         guards.check()
-        numbers = {k: reached(delta, k) for k in {*progress, *(after or {})}}
         # If another writer changes one of them first, this commit fails: both name the application id.
         there = int(delta.version())
         if not admits(table, numbers, there, progress, only_after=only_after, begin=begin, after=after):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,12 @@ class _Open:
         if app_id not in self.reached[1]:
             self.reached[1][app_id] = reached(self.table, app_id)
         return self.reached[1][app_id]
+
+    def committed(self, progress: Mapping[str, int]) -> None:
+        """Records the progress of a commit of this process, which made the next version."""
+        version = int(self.table.version())
+        known = self.reached[1] if self.reached[0] == version else {}
+        self.reached = version + 1, {**known, **{app: ChangeNumber(n) for app, n in progress.items()}}
 
     def rows(self, columns: tuple[str, ...] | None) -> pa.Table:
         """Returns all rows of its version."""
@@ -146,13 +152,13 @@ def opened(path: str) -> Iterator[DeltaTable]:
     Raises:
         TableNotFoundError: there is no table.
     """
-    with _lent(path) as one:
+    with lent(path) as one:
         yield one.table
 
 
 def whole(path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
     """Returns the newest version of a small table, and all of its rows; errors as in `opened`."""
-    with _lent(path) as one:
+    with lent(path) as one:
         return one.table.version(), one.rows(tuple(columns) if columns else None)
 
 
@@ -168,7 +174,7 @@ def is_kept(path: str) -> bool:
 def progresses(path: str, app_ids: Sequence[str]) -> list[ChangeNumber | None]:
     """Returns the progress of several applications, all from one version; None without progress or table."""
     try:
-        with _lent(path) as one:
+        with lent(path) as one:
             return [one.progress(app_id) for app_id in app_ids]
     except TableNotFoundError:
         return [None] * len(app_ids)
@@ -188,7 +194,9 @@ def exists(path: str) -> bool:
 
 
 @contextmanager
-def _lent(path: str) -> Iterator[_Open]:
+def lent(path: str) -> Iterator[_Open]:
+    """Yields a table at its newest version with what is known of it, for exclusive use; errors as in
+    `opened`."""
     if (one := _taken(path)) is None:
         if path in _missing and not exists(path):
             raise TableNotFoundError(f"no table at {path}")
