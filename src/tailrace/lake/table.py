@@ -6,6 +6,7 @@ Delta tables (`targets/delta/tables.py`) and Iceberg tables (`lake/iceberg/table
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ..errors import ApplyError
 from ..model.positions import ChangeNumber
 from .data_files import DataFiles, FileDataset
 from .parts import AddedFile
@@ -110,6 +112,22 @@ class LakeTable(Protocol):
         Raises:
             ConcurrentCommitError: the progress is not `start` any more; nothing was written.
         """
+
+
+def commit_info(**values: object) -> dict[str, str]:
+    """Returns metadata of a commit (`LakeTable.exchange`): the values as JSON under the name `tailrace`."""
+    return {"tailrace": json.dumps(values)}
+
+
+def open_at(tables: LakeTables, name: str, app_id: str, number: int) -> LakeTable:
+    """Opens the newest version of a table whose progress is at most a change number.
+
+    Raises:
+        ApplyError: there is no such version any more.
+    """
+    if (found := tables.open_until(name, app_id, number)) is None:
+        raise ApplyError(f"no version of the target before change {number + 1} is left", where=name)
+    return found
 
 
 def progress(tables: LakeTables, name: str, app_id: str) -> ChangeNumber | None:

@@ -16,6 +16,8 @@ from ..model.change import Relation
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from ..lake.table import LakeTable
+
 PLANS: dict[str, str] = {
     "none": "the target already has this batch, or the batch is empty: no row is touched",
     "append": "the changes only add rows (inserts into a keyless table, or an archive): parts are written "
@@ -76,7 +78,7 @@ class FoldedChanges:
 
 @dataclass(frozen=True)
 class TableSize:
-    """Size of a Delta table.
+    """Size of a table.
 
     Attributes:
         bytes, files: of the current version.
@@ -88,6 +90,14 @@ class TableSize:
     files: int
     vectors: bool = False
     rows: int = 0
+
+    @staticmethod
+    def of(table: LakeTable) -> TableSize:
+        """Returns the size of an open table."""
+        files = table.data_files()
+        sizes = [file["size_bytes"] for file in files]
+        rows = sum(file["num_records"] or 0 for file in files)
+        return TableSize(sum(sizes), len(sizes), table.has_vectors, rows)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from ..parts import Parts
 from ..plans import Limits
 from . import layout as delta_layout
 from . import spark_io
-from .load import load
-from .multi_source import load_partition
+from .load import load, load_partition
 from .spark_merge import DeltaSparkPlan
 from .table_info import constraints, has_vectors, is_plain, refuse, rule_columns
 from .tables import DeltaTables

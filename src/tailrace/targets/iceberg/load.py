@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ...lake.failpoints import reach
 from ...lake.iceberg.partitions import PhysicalLayout
 from ...lake.iceberg.tables import IcebergTables
-from ...lake.table import LakeTable
 from ...model.change import Relation
-from ...model.types import schema_of, spark_type
+from ...model.types import schema_of
 from ..lake.load import PartTask, write_parts
-from ..lake.multi_source import exchange_partition
-from ..multi_source import refuse_columns
+from ..lake.multi_source import column_check, exchange_partition
 from ..parts import Parts
 from .layout import Replacement, create
 
@@ -53,13 +49,7 @@ def load_partition(
     """Replaces the rows of one source in a shared target, and returns the version; arguments and errors as in
     the same function for Delta."""
     create(tables, name, relation, physical)
-    want = {c.name: c.type for c in relation.columns}
-
-    def checked_schema(now: LakeTable) -> pa.Schema:
-        have = {f.name: spark_type(f.type) for f in now.schema}
-        refuse_columns(relation.table, name, have, want, rule_columns)
-        return now.schema
-
+    checked_schema = column_check(name, relation, rule_columns)
     now = tables.open(name)
     checked_schema(now)
     files, _ = write_parts(rows, PartTask(now.files, schema_of(relation.columns)))

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConcurrentCommitError, TailraceError, from_spark, raised_in_task
 from ...execution import Job, executor_of, map_tasks, slots
-from ...lake.table import LakeTable, LakeTables
+from ...lake.table import LakeTable, LakeTables, open_at
 from ...model.positions import order_key
 from ..audit import RESULT_LOST
 from ..change_batch import ChangeBatch
 from ..merge_result import ApplyOutcome, MergeResult
-from ..plans import Limits, is_local
-from .table_size import open_at, size_of
+from ..plans import Limits, TableSize, is_local
 from .task_local_merge import TaskLocalMerge
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class MergeTask:
 
     def _may_scan(self, one: ChangeBatch, table: LakeTable) -> bool:
         """Whether one task may scan the table for the rows of the changes."""
-        size = size_of(table)
+        size = TableSize.of(table)
         if one.table in self.sharded and size.bytes > SHARD_BYTES and one.rows is None:
             return False
         if is_local(size, self.limits):

@@ -14,9 +14,11 @@ from ...lake import delta as lake
 from ...lake import retrying
 from ...lake.data_files import DataFiles
 from ...lake.failpoints import reach
-from ...lake.table import LakeTable, LakeTables
+from ...lake.table import LakeTable, LakeTables, commit_info
+from ...model.change import Relation
+from ...model.types import spark_type
 from ..change_batch import ChangeBatch
-from .commit_info import info
+from ..multi_source import refuse_columns
 
 
 def merge_rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
@@ -34,6 +36,23 @@ def merge_rounds(batches: Sequence[ChangeBatch]) -> Iterator[list[int]]:
         first_of_targets = set({batches[index].target: index for index in reversed(rest)}.values())
         yield sorted(first_of_targets)
         rest = [index for index in rest if index not in first_of_targets]
+
+
+def column_check(
+    name: str, relation: Relation, rule_columns: Mapping[str, str]
+) -> Callable[[LakeTable], pa.Schema]:
+    """Returns a function that returns the columns of an open target.
+
+    It raises BaselineNeededError if the target has other columns than the relation and `rule_columns`.
+    """
+    want = {c.name: c.type for c in relation.columns}
+
+    def checked(now: LakeTable) -> pa.Schema:
+        have = {f.name: spark_type(f.type) for f in now.schema}
+        refuse_columns(relation.table, name, have, want, rule_columns)
+        return now.schema
+
+    return checked
 
 
 def exchange_partition(
@@ -70,7 +89,7 @@ def exchange_partition(
         replaced, others = rewrite_without(now, partition, schema)
         reach("delta.load")
         try:
-            return now.exchange(replaced, [*others, *files], app, max(after, 0), info(plan="load"))
+            return now.exchange(replaced, [*others, *files], app, max(after, 0), commit_info(plan="load"))
         except ConcurrentCommitError as error:
             raise _OtherFirstError from error
 

@@ -26,7 +26,7 @@ from ...errors import ApplyError, ConcurrentCommitError
 from ...execution import Job, executor_of, map_tasks, slots
 from ...lake import delta as lake
 from ...lake.failpoints import reach
-from ...lake.table import LakeTable, LakeTables
+from ...lake.table import LakeTable, LakeTables, commit_info, open_at
 from ...model.positions import order_key
 from ...model.types import schema_of
 from ..audit import Audit
@@ -35,12 +35,10 @@ from ..base import missing_baseline
 from ..change_batch import ChangeBatch, FilePart, audit_of
 from ..key_split import LinkTask, Split, SplitTask, links
 from ..merge_result import ApplyOutcome, Conflicts, MergeResult
-from ..plans import Limits, is_local
+from ..plans import Limits, TableSize, is_local
 from ..scratch import ScratchFile, scratch
-from .commit_info import info
 from .rewrite import TargetVersion
 from .shard_task import NUMBER, ShardFiles, ShardResult, ShardTask
-from .table_size import open_at, size_of
 from .write_task import WriteTask, part_inputs
 
 if TYPE_CHECKING:
@@ -328,9 +326,9 @@ class MergeAttempt:
         if one.appends and self.table.accepts_files:
             added = [part for result in results for part in result.parts]
             start = order_key(self.table.progress(one.app_id))
-            version = self.table.append(added, one.app_id, end, start, info(plan="append"))
+            version = self.table.append(added, one.app_id, end, start, commit_info(plan="append"))
             return replace(outcome, version=version, plan="append")
-        emptied, size = any(result.emptied for result in results), size_of(self.table)
+        emptied, size = any(result.emptied for result in results), TableSize.of(self.table)
         numbers = {number for result in results for number, _, _ in result.file_ranges}
         replaced = [target.files[number] for number in sorted(numbers)]
         if emptied and not one.partition:
@@ -351,7 +349,7 @@ class MergeAttempt:
         )
         work = part_inputs(target, results, self._by[0])
         parts = [part for parts in self._map("write", task, work, [w.weight for w in work]) for part in parts]
-        version = self.table.exchange(replaced, parts, one.app_id, end, info(plan="rewrite"))
+        version = self.table.exchange(replaced, parts, one.app_id, end, commit_info(plan="rewrite"))
         reach("delta.merged")
         plan = "replace_all" if emptied and not one.partition else "rewrite"
         return replace(outcome, version=version, plan=plan)

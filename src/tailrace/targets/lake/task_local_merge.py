@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...config.machine import cores
 from ...engine.source import Source
 from ...lake.failpoints import reach
-from ...lake.table import LakeTable, LakeTables
+from ...lake.table import LakeTable, LakeTables, commit_info
 from ...model.types import schema_of
 from ..audit import RESULT_LOST, Audit
 from ..auditor import (
@@ -26,7 +26,6 @@ from ..auditor import (
 from ..change_batch import ChangeBatch, audit_of
 from ..merge_result import ApplyOutcome, MergeResult
 from ..text_renderer import TextRenderer
-from .commit_info import info
 from .rewrite import merge
 
 
@@ -66,8 +65,8 @@ class TaskLocalMerge:
         auditor = BatchAuditor(audit, one.range.end, source, texts.parts)
         done = merge(
             self.tables, self.table, source, one.app_id, one.range.end, self.memory_bytes,
-            info(plan="task_local"), auditor, start=self.start, partition=one.partition, most=self.most,
-            log_only=audit.log_only,
+            commit_info(plan="task_local"), auditor, start=self.start, partition=one.partition,
+            most=self.most, log_only=audit.log_only,
         )  # fmt: skip
         return None if done is None else auditor.result(done) or RESULT_LOST
 
@@ -89,8 +88,8 @@ class TaskLocalMerge:
         auditor.finish()
         if auditor.end is not None:
             reach("delta.local")
-            commit_info = info(plan="append")
-            version = self.table.append(files, one.app_id, auditor.end, self.start, commit_info)
+            info = commit_info(plan="append")
+            version = self.table.append(files, one.app_id, auditor.end, self.start, info)
             done = ApplyOutcome(inserted=rows.num_rows, version=version, plan="append")
         return auditor.result(done) or RESULT_LOST
 
