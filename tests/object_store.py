@@ -10,12 +10,11 @@ import random
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 _CONTROL = "/_tests"
-SERVER = "TAILRACE_S3_SERVER"
-"""Environment variable with the command of another server: `localbucket --port {port} {folder}`."""
 _ROOT = Path(__file__).parents[1]
 KEYS = {"access_key": "tests", "secret_key": "no secret"}
 
@@ -40,6 +37,8 @@ class Faults:
     lost: float = 0.0
     """The server has done it, and its answer is lost."""
     latency: float = 0.0
+    denied: str = ""
+    """A method that the keys have no right to, with what its address has after the `?`: `POST delete`."""
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
     def next(self) -> str:
@@ -79,7 +78,7 @@ class Store:
             return Counter(json.load(answer))
 
     @contextmanager
-    def faulty(self, **faults: float) -> Iterator[None]:
+    def faulty(self, **faults: float | str) -> Iterator[None]:
         """Makes faults within the block."""
         self._set(faults)
         try:
@@ -87,7 +86,7 @@ class Store:
         finally:
             self._set({})
 
-    def _set(self, faults: dict[str, float]) -> None:
+    def _set(self, faults: Mapping[str, float | str]) -> None:
         request = urllib.request.Request(
             f"{self.endpoint}{_CONTROL}", json.dumps(faults).encode(), method="PUT"
         )
@@ -111,7 +110,7 @@ def object_store(bucket: str = "lake") -> Iterator[Store]:
 
 def _serve() -> None:
     proxy = _Proxy(("127.0.0.1", 0), _Handler)
-    proxy.port = _other(command) if (command := os.environ.get(SERVER)) else _moto()
+    proxy.port = _moto()
     print(f"http://127.0.0.1:{proxy.server_address[1]}", flush=True)
     proxy.serve_forever()
 
@@ -124,19 +123,6 @@ def _moto() -> int:
     moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     moto.start()
     return int(moto.get_host_and_port()[1])
-
-
-def _other(command: str) -> int:
-    """Starts another server, and returns its port once it answers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    words = command.format(port=port, folder=tempfile.mkdtemp(prefix="tailrace-s3-")).split()
-    subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return port
-        time.sleep(0.1)
 
 
 class _Proxy(ThreadingHTTPServer):
@@ -169,6 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         proxy.counts[self._kind()] += 1
         time.sleep(proxy.faults.latency)
+        if proxy.faults.denied and self._is(*proxy.faults.denied.split()):
+            self._said(403, b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>")
+            return
         fault = proxy.faults.next()
         if fault == "busy":
             self._busy()
@@ -182,6 +171,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward  # noqa: N815 - the names of http.server
+
+    def _is(self, method: str, query: str = "") -> bool:
+        return self.command == method and query in self.path.partition("?")[2]
 
     def _kind(self) -> str:
         path, _, query = self.path.partition("?")

@@ -178,14 +178,10 @@ def test_an_idle_task_sends_at_most_two_requests_a_second(
     task = load(path)
     with running(path, "run"):
         wait_for(lambda: ids(task) == [1])
-
-        def requests() -> int:
-            before = store.counts()
-            time.sleep(20)
-            return sum((store.counts() - before).values())
-
-        # A start, and now and then maintenance, has more to do.
-        assert min(requests() for _ in range(4)) <= 40
+        time.sleep(40)  # a start has more to do
+        before = store.counts()
+        time.sleep(60)
+        assert sum((store.counts() - before).values()) <= 120
 
 
 @pytest.mark.slow

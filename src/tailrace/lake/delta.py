@@ -25,7 +25,7 @@ from . import guards, news, removed, retrying, storage, written
 from .failpoints import reach
 from .file_names import file_name
 from .one_commit import commit_actions
-from .opened import after_commit, exists, lent, open_table, opened, progresses, reached, whole
+from .opened import after_commit, cached, exists, open_table, opened, progresses, reached, whole
 from .parts import ROW_GROUP, AddedFile, Part
 from .reading import dataset, fitted, folder_of, paths, unread
 from .storage import filesystem
@@ -226,7 +226,7 @@ def _commit(
     exactly = only_after is not None or bool(guards.now())
 
     def once() -> int | None:
-        with lent(table) as one:
+        with cached(table) as one:
             made = committed(one.table, {k: one.progress(k) for k in {*progress, *(after or {})}})
             if made == int(one.table.version()) + 1:
                 one.committed(progress)

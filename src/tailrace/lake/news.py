@@ -2,8 +2,8 @@
 
 After every commit to the tables of a home (LOG, the relation history, control tables), one small file,
 `run/changed`, gets another content. A process that checks that file need not check each table: while the file
-is the same, cached tables are current. If a process ends between a commit and the
-file, others see the commit with the next one, or after `FULL_S` seconds.
+is the same, cached tables are current. If a process ends between a commit and the file, others see the commit
+with the next one, or after `FULL_S` seconds.
 
 A local home has no such file: there, the check of a table takes microseconds.
 """
@@ -18,7 +18,7 @@ from contextlib import suppress
 from .objects import Objects
 from .storage import is_remote, join, within
 
-LOOK_S, FULL_S = 1.5, 60.0
+LOOK_S, FULL_S = 2.0, 120.0
 """Seconds between two checks of the file, and the longest time for which cached tables count as current."""
 _TABLES = ("control", "log", "relations")
 """The folders in a home whose tables are cached in this way."""
@@ -40,7 +40,7 @@ class _Home:
     def epoch(self) -> int:
         with self._lock:
             now = time.monotonic()
-            if now - self._looked < look_s:
+            if now - self._looked < LOOK_S:
                 return self._epoch
             seen = self._files.written(_FILE)
             if seen != self._seen or now - self._renewed > FULL_S:
@@ -60,19 +60,12 @@ class _Home:
 
 _homes: dict[str, _Home] = {}
 _opened_apart: set[str] = set()
-look_s = LOOK_S
 
 
 def follow(home: str) -> None:
     """Makes a task's home known to this process."""
     if is_remote(home):
         _homes.setdefault(home, _Home(home))
-
-
-def look_every(seconds: float) -> None:
-    """Sets how often this process checks the file."""
-    global look_s  # noqa: PLW0603 - one pace for each process
-    look_s = seconds
 
 
 def check_now() -> None:
@@ -98,7 +91,7 @@ def opened_apart(table: str) -> None:
 
 
 def tell(table: str) -> None:
-    """Lets other processes know of a commit to a table. A failure only delays when they see it."""
+    """Lets other processes know of a commit to a table. If the store does not answer, they see it later."""
     if (home := _home(table)) is not None:
         with suppress(OSError):
             home.tell()

@@ -152,13 +152,13 @@ def opened(path: str) -> Iterator[DeltaTable]:
     Raises:
         TableNotFoundError: there is no table.
     """
-    with lent(path) as one:
+    with cached(path) as one:
         yield one.table
 
 
 def whole(path: str, columns: Sequence[str] | None = None) -> tuple[int, pa.Table]:
     """Returns the newest version of a small table, and all of its rows; errors as in `opened`."""
-    with lent(path) as one:
+    with cached(path) as one:
         return one.table.version(), one.rows(tuple(columns) if columns else None)
 
 
@@ -174,7 +174,7 @@ def is_kept(path: str) -> bool:
 def progresses(path: str, app_ids: Sequence[str]) -> list[ChangeNumber | None]:
     """Returns the progress of several applications, all from one version; None without progress or table."""
     try:
-        with lent(path) as one:
+        with cached(path) as one:
             return [one.progress(app_id) for app_id in app_ids]
     except TableNotFoundError:
         return [None] * len(app_ids)
@@ -194,7 +194,7 @@ def exists(path: str) -> bool:
 
 
 @contextmanager
-def lent(path: str) -> Iterator[_Open]:
+def cached(path: str) -> Iterator[_Open]:
     """Yields a table at its newest version with what is known of it, for exclusive use; errors as in
     `opened`."""
     if (one := _taken(path)) is None:
