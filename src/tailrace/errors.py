@@ -180,6 +180,10 @@ class StorageFullError(TailraceError):
     work is repeated once there is space."""
 
 
+class StoreLostError(TailraceError, OSError):
+    """An object store does not answer, or refuses a request. Nothing half-written is visible; start again."""
+
+
 class OvertakenError(TailraceError):
     """Another process committed first, and this commit was based on the earlier state: nothing was committed.
     Read again and repeat."""

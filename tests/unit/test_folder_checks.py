@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from deltalake import DeltaTable
 
 from tailrace.apply.checks.folders import folder_findings
 from tailrace.apply.target_owner import owner_findings, owner_of
-from tailrace.config.task import Task, read
+from tailrace.config.task import Task, load, read
+from tailrace.errors import StoreLostError
 from tailrace.lake import delta as lake
 from tailrace.targets.delta.applications import applications
+
+from ..object_store import Store, object_store
 
 pytestmark = pytest.mark.unit
 T = "s.t"
@@ -97,3 +101,42 @@ def test_the_writers_of_a_table_are_in_its_checkpoint_and_in_the_commits_since(t
         (tmp_path / f"t/_delta_log/{old:020}.json").unlink()
     assert applications(path) == {"a", "b", "c"}
     assert applications(path, after=2) == {"c"} and applications(path, after=3) == set()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with object_store("checks") as there:
+        yield there
+
+
+@pytest.mark.parametrize(
+    ("denied", "right"),
+    [
+        ("", ""),
+        ("PUT", "write a file (s3:PutObject)"),
+        ("GET", "read a file (s3:GetObject)"),
+        ("GET list-type", "list the files (s3:ListBucket)"),
+        ("POST delete", "delete a file (s3:DeleteObject)"),
+    ],
+)
+def test_a_right_that_is_missing_in_an_object_store_is_named(
+    tmp_path: Path, store: Store, denied: str, right: str
+) -> None:
+    one = task(tmp_path, more=f"home: s3://checks/home\nstorage: {store.storage}\n")
+    with store.faulty(denied=denied):
+        found = [f.what for f in folder_findings(one)]
+    assert len(found) == bool(right)
+    assert all(f"the task cannot {right} in s3://checks/home: " in what for what in found)
+
+
+def test_a_store_that_does_not_answer_is_an_error_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "shop.yaml"
+    keys = "{endpoint: 'http://127.0.0.1:1', access_key: a, secret_key: b}"
+    file.write_text(
+        f"name: shop\nhome: s3://nowhere/home\nstorage: {keys}\nsource: {{url: 'postgresql://db/shop'}}\n"
+    )
+    with pytest.raises(StoreLostError, match="the object store does not answer") as told:
+        load(file)
+    assert told.value.where == "s3://nowhere/home/control" and "`storage`" in str(told.value.hint)

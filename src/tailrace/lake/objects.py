@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StorageFullError, room
+from ..errors import StorageFullError, StoreLostError, room
 from . import storage
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Objects:
     >>> there.delete("a.lease"); there.names()
     []
 
-    Every method raises OSError if the storage does not answer, and StorageFullError if it is full.
+    Every method raises OSError if the storage does not answer (StoreLostError of an object store), and
+    StorageFullError if it is full.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -211,7 +212,11 @@ class Objects:
                 yield
         except BaseError as error:
             with room(self.folder):
-                raise OSError(f"{self.folder}: {_first_line(error)}") from error
+                raise StoreLostError(
+                    f"the object store does not answer, or refuses: {_first_line(error)}",
+                    where=self.folder,
+                    hint="check its address and keys (`storage` in the task file), then start again",
+                ) from error
 
 
 def sync(path: Path) -> None:

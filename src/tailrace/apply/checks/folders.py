@@ -44,7 +44,8 @@ def _refused(setting: str, address: str) -> Iterator[Finding]:
             step()
         except (OSError, TailraceError) as error:
             cure = f"give the task's keys or role this right; check `storage` and `{setting}`"
-            yield Finding("error", f"the task cannot {what} in {address}: {error}", setting, cure)
+            why = error.what if isinstance(error, TailraceError) else error
+            yield Finding("error", f"the task cannot {what} in {address}: {why}", setting, cure)
             return
 
 
